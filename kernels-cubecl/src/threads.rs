@@ -42,7 +42,11 @@ impl Threads {
                     .expect("the system can start a thread")
             })
             .collect();
-        Self { shared, workers, running: Mutex::new(()) }
+        Self {
+            shared,
+            workers,
+            running: Mutex::new(()),
+        }
     }
 
     /// Threads that work on a job, the caller's among them.
@@ -87,8 +91,9 @@ impl Threads {
         self.run(len.div_ceil(chunk_len.max(1)), |chunk| {
             let range = chunk * chunk_len..((chunk + 1) * chunk_len).min(len);
             // SAFETY: the range lies in `items`, and each task has a chunk of its own.
-            let chunk_items =
-                unsafe { std::slice::from_raw_parts_mut(start.get().add(range.start), range.len()) };
+            let chunk_items = unsafe {
+                std::slice::from_raw_parts_mut(start.get().add(range.start), range.len())
+            };
             task(chunk, chunk_items);
         });
     }
@@ -136,8 +141,14 @@ pub fn process() -> &'static Threads {
 /// Sets the number of threads of [`process`]. Fails, with the number in use, once that pool exists
 /// with another number.
 pub fn configure(num_threads: NonZeroUsize) -> Result<(), usize> {
-    let found = PROCESS.get_or_init(|| Threads::new(num_threads)).num_threads();
-    if found == num_threads.get() { Ok(()) } else { Err(found) }
+    let found = PROCESS
+        .get_or_init(|| Threads::new(num_threads))
+        .num_threads();
+    if found == num_threads.get() {
+        Ok(())
+    } else {
+        Err(found)
+    }
 }
 
 type Task<'a> = dyn Fn(usize) + Sync + 'a;
@@ -204,7 +215,8 @@ impl Shared {
         self.next_task.store(0, Ordering::Relaxed);
         self.num_left.store(0, Ordering::Relaxed);
         let previous = self.state.load(Ordering::Relaxed);
-        self.state.store(((previous / JOB + 1) * JOB) | OPEN, Ordering::SeqCst);
+        self.state
+            .store(((previous / JOB + 1) * JOB) | OPEN, Ordering::SeqCst);
         for (parked, worker) in self.parked.iter().zip(workers) {
             if parked.swap(false, Ordering::SeqCst) {
                 worker.thread().unpark();
@@ -212,8 +224,14 @@ impl Shared {
         }
         self.claim_tasks();
         let num_joined = (self.state.fetch_and(!OPEN, Ordering::SeqCst) & JOINED) as usize;
-        spin_until(|| self.num_left.load(Ordering::Acquire) == num_joined, std::thread::yield_now);
-        self.panic.lock().unwrap_or_else(PoisonError::into_inner).take()
+        spin_until(
+            || self.num_left.load(Ordering::Acquire) == num_joined,
+            std::thread::yield_now,
+        );
+        self.panic
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .take()
     }
 
     /// Runs tasks of the current job until none is left to claim.
@@ -252,7 +270,10 @@ impl Shared {
                 continue;
             }
             let joined = state + 1;
-            if self.state.compare_exchange(state, joined, Ordering::SeqCst, Ordering::Relaxed).is_ok()
+            if self
+                .state
+                .compare_exchange(state, joined, Ordering::SeqCst, Ordering::Relaxed)
+                .is_ok()
             {
                 seen = state / JOB;
                 self.claim_tasks();
@@ -311,7 +332,11 @@ mod tests {
                     threads.run(num_tasks, |task| {
                         counts[task].fetch_add(1, Ordering::Relaxed);
                     });
-                    assert!(counts.iter().all(|count| count.load(Ordering::Relaxed) == 1));
+                    assert!(
+                        counts
+                            .iter()
+                            .all(|count| count.load(Ordering::Relaxed) == 1)
+                    );
                 }
             }
         }
@@ -345,7 +370,10 @@ mod tests {
                 threads.run(8, |task| assert!(task != bad, "task {task} fails"));
             }));
             let payload = result.unwrap_err();
-            assert_eq!(payload.downcast_ref::<String>().unwrap(), &format!("task {bad} fails"));
+            assert_eq!(
+                payload.downcast_ref::<String>().unwrap(),
+                &format!("task {bad} fails")
+            );
         }
         threads.run(8, |_| {});
     }

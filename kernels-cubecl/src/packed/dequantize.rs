@@ -11,6 +11,9 @@ use half::{bf16, f16};
 
 use super::format::WeightFormat;
 
+/// The minimum of formats that have none: adding it changes no value, not even the sign of a zero.
+pub const NO_MIN: f32 = -0.0;
+
 /// Values in a run.
 pub const RUN_LEN: usize = 32;
 
@@ -42,13 +45,16 @@ impl Run {
         let start = index / runs_per_block * format.block_bytes();
         let block = &row[start..start + format.block_bytes()];
         match format {
-            WeightFormat::Q4_0 => legacy(nibbles(&block[2..]), 8, block, 0.0),
+            WeightFormat::Q4_0 => legacy(nibbles(&block[2..]), 8, block, NO_MIN),
             WeightFormat::Q4_1 => legacy(nibbles(&block[4..]), 0, block, f16_at(block, 2)),
-            WeightFormat::Q5_0 => legacy(five_bits(&block[2..]), 16, block, 0.0),
+            WeightFormat::Q5_0 => legacy(five_bits(&block[2..]), 16, block, NO_MIN),
             WeightFormat::Q5_1 => legacy(five_bits(&block[4..]), 0, block, f16_at(block, 2)),
-            WeightFormat::Q8_0 => {
-                legacy(std::array::from_fn(|i| block[2 + i] ^ 0x80), 128, block, 0.0)
-            }
+            WeightFormat::Q8_0 => legacy(
+                std::array::from_fn(|i| block[2 + i] ^ 0x80),
+                128,
+                block,
+                NO_MIN,
+            ),
             WeightFormat::Q4K => q4_k(block, index % runs_per_block),
             WeightFormat::Q6K => q6_k(block, index % runs_per_block),
             WeightFormat::F32 | WeightFormat::F16 | WeightFormat::Bf16 => {
@@ -72,7 +78,11 @@ impl Run {
 ///
 /// If `row` does not have the bytes that `out.len()` values take.
 pub fn dequantize_row(format: WeightFormat, row: &[u8], out: &mut [f32]) {
-    assert_eq!(Some(row.len()), format.row_bytes(out.len()), "bytes of a {format} row");
+    assert_eq!(
+        Some(row.len()),
+        format.row_bytes(out.len()),
+        "bytes of a {format} row"
+    );
     match format {
         WeightFormat::F32 => {
             for (value, bytes) in out.iter_mut().zip(row.as_chunks().0) {
@@ -127,12 +137,23 @@ fn f16_at(bytes: &[u8], at: usize) -> f32 {
 
 /// The formats whose block is one run and starts with its scale.
 fn legacy(codes: [u8; RUN_LEN], offset: u8, block: &[u8], min: f32) -> Run {
-    Run { codes, offset, scales: [f16_at(block, 0); 2], min }
+    Run {
+        codes,
+        offset,
+        scales: [f16_at(block, 0); 2],
+        min,
+    }
 }
 
 /// 16 bytes: the low halves are values `0..16`, the high halves `16..32`.
 fn nibbles(bytes: &[u8]) -> [u8; RUN_LEN] {
-    std::array::from_fn(|i| if i < 16 { bytes[i] & 15 } else { bytes[i - 16] >> 4 })
+    std::array::from_fn(|i| {
+        if i < 16 {
+            bytes[i] & 15
+        } else {
+            bytes[i - 16] >> 4
+        }
+    })
 }
 
 /// A word whose bit `i` is the fifth bit of value `i`, then 16 bytes of [`nibbles`].
@@ -167,7 +188,7 @@ fn q6_k(block: &[u8], group: usize) -> Run {
         }),
         offset: 32,
         scales: [scale(0), scale(1)],
-        min: 0.0,
+        min: NO_MIN,
     }
 }
 
@@ -189,12 +210,20 @@ mod tests {
         let tensors = SafeTensors::deserialize(&file).unwrap();
         for format in WeightFormat::ALL {
             let Ok(bytes) = tensors.tensor(&format!("{format}.bytes")) else {
-                assert!(matches!(format, WeightFormat::F32 | WeightFormat::F16), "{format}");
+                assert!(
+                    matches!(format, WeightFormat::F32 | WeightFormat::F16),
+                    "{format}"
+                );
                 continue;
             };
-            let expected: Vec<f32> = bytemuck::pod_collect_to_vec(
-                tensors.tensor(&format!("{format}.values")).unwrap().data(),
-            );
+            let expected = tensors.tensor(&format!("{format}.values")).unwrap();
+            let expected: Vec<f32> = expected
+                .data()
+                .as_chunks()
+                .0
+                .iter()
+                .map(|b| f32::from_le_bytes(*b))
+                .collect();
             let mut values = vec![0.0; expected.len()];
             dequantize_row(format, bytes.data(), &mut values);
             for (i, (value, expected)) in values.iter().zip(&expected).enumerate() {
@@ -205,8 +234,10 @@ mod tests {
 
     #[test]
     fn half_precision_rows_decode_exactly() {
-        let row: Vec<u8> =
-            [1.5f32, -0.25, 65504.0].iter().flat_map(|&v| f16::from_f32(v).to_le_bytes()).collect();
+        let row: Vec<u8> = [1.5f32, -0.25, 65504.0]
+            .iter()
+            .flat_map(|&v| f16::from_f32(v).to_le_bytes())
+            .collect();
         let mut values = [0.0; 3];
         dequantize_row(WeightFormat::F16, &row, &mut values);
         assert_eq!(values, [1.5, -0.25, 65504.0]);

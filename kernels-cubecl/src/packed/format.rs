@@ -18,6 +18,8 @@ pub enum WeightFormat {
     Q4_1,
     /// 32 values: f16 scale, 32 fifth bits, 4-bit codes; `(code - 16) * scale`.
     Q5_0,
+    /// 32 values: f16 scale, f16 minimum, 32 fifth bits, 4-bit codes; `code * scale + min`.
+    Q5_1,
     /// 32 values: f16 scale, 8-bit signed codes; `code * scale`.
     Q8_0,
     /// 256 values in 8 groups of 32: f16 scale of scales and of minima, 6-bit scales and minima,
@@ -29,13 +31,14 @@ pub enum WeightFormat {
 
 impl WeightFormat {
     /// Every format, in order of declaration.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 10] = [
         Self::F32,
         Self::F16,
         Self::Bf16,
         Self::Q4_0,
         Self::Q4_1,
         Self::Q5_0,
+        Self::Q5_1,
         Self::Q8_0,
         Self::Q4K,
         Self::Q6K,
@@ -45,7 +48,7 @@ impl WeightFormat {
     pub const fn block_len(self) -> usize {
         match self {
             Self::F32 | Self::F16 | Self::Bf16 => 1,
-            Self::Q4_0 | Self::Q4_1 | Self::Q5_0 | Self::Q8_0 => 32,
+            Self::Q4_0 | Self::Q4_1 | Self::Q5_0 | Self::Q5_1 | Self::Q8_0 => 32,
             Self::Q4K | Self::Q6K => 256,
         }
     }
@@ -58,6 +61,7 @@ impl WeightFormat {
             Self::Q4_0 => 18,
             Self::Q4_1 => 20,
             Self::Q5_0 => 22,
+            Self::Q5_1 => 24,
             Self::Q8_0 => 34,
             Self::Q4K => 144,
             Self::Q6K => 210,
@@ -67,7 +71,7 @@ impl WeightFormat {
     /// Bytes of a row of `d_input` values as stored in a file, or `None` if the row does not
     /// divide into whole blocks.
     pub const fn row_bytes(self, d_input: usize) -> Option<usize> {
-        if d_input % self.block_len() == 0 {
+        if d_input.is_multiple_of(self.block_len()) {
             Some(d_input / self.block_len() * self.block_bytes())
         } else {
             None
@@ -83,6 +87,7 @@ impl WeightFormat {
             Self::Q4_0 => "Q4_0",
             Self::Q4_1 => "Q4_1",
             Self::Q5_0 => "Q5_0",
+            Self::Q5_1 => "Q5_1",
             Self::Q8_0 => "Q8_0",
             Self::Q4K => "Q4_K",
             Self::Q6K => "Q6_K",

@@ -9,3 +9,5 @@ pub mod dequantize;
 pub mod device;
 pub mod format;
 pub mod native;
+#[cfg(test)]
+pub(crate) mod testing;

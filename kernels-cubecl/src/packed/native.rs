@@ -29,7 +29,7 @@ use bytemuck::{Pod, Zeroable};
 use half::{bf16, f16};
 use thiserror::Error;
 
-use super::dequantize::{Q6_K_SCALES, Q6_K_SUPER_SCALE, RUN_LEN, Run, q4_k_scale_min};
+use super::dequantize::{NO_MIN, Q6_K_SCALES, Q6_K_SUPER_SCALE, RUN_LEN, Run, q4_k_scale_min};
 use super::format::WeightFormat;
 use crate::threads::Threads;
 
@@ -85,6 +85,8 @@ pub struct TileLayout {
     pub run_bytes: usize,
     /// Where the scales start within a tile.
     pub scales_start: usize,
+    /// Bytes of scales per run (a 256-block's own scales spread over its runs).
+    pub scale_bytes: usize,
     /// Bytes of a tile.
     pub tile_bytes: usize,
 }
@@ -93,18 +95,25 @@ impl TileLayout {
     /// The layout for rows of `d_input` values.
     pub fn new(format: WeightFormat, d_input: usize) -> Self {
         let num_runs = d_input.div_ceil(RUN_LEN);
-        let num_super_blocks = num_runs.div_ceil(RUNS_PER_SUPER_BLOCK);
         let run_bytes = code_bytes(format);
         let scales_start = num_runs * run_bytes;
         let scale_bytes = match format {
             WeightFormat::F32 | WeightFormat::F16 | WeightFormat::Bf16 => 0,
-            WeightFormat::Q4_0 | WeightFormat::Q5_0 | WeightFormat::Q8_0 => num_runs * 32,
-            WeightFormat::Q4_1 | WeightFormat::Q5_1 => num_runs * 64,
-            WeightFormat::Q4K => num_super_blocks * Q4_K_SCALE_BYTES,
-            WeightFormat::Q6K => num_super_blocks * Q6_K_SCALE_BYTES,
+            WeightFormat::Q4_0 | WeightFormat::Q5_0 | WeightFormat::Q8_0 => 2 * TILE_ROWS,
+            WeightFormat::Q4_1 | WeightFormat::Q5_1 => 4 * TILE_ROWS,
+            WeightFormat::Q4K => Q4_K_SCALE_BYTES / RUNS_PER_SUPER_BLOCK,
+            WeightFormat::Q6K => Q6_K_SCALE_BYTES / RUNS_PER_SUPER_BLOCK,
         };
-        let tile_bytes = scales_start + scale_bytes.next_multiple_of(size_of::<Line>());
-        Self { format, num_runs, run_bytes, scales_start, tile_bytes }
+        let tile_bytes =
+            scales_start + (num_runs * scale_bytes).next_multiple_of(size_of::<Line>());
+        Self {
+            format,
+            num_runs,
+            run_bytes,
+            scales_start,
+            scale_bytes,
+            tile_bytes,
+        }
     }
 
     /// Bytes of a matrix of `num_rows` rows.
@@ -145,7 +154,13 @@ pub fn pack(
     })?;
     let (expected, found) = (num_rows * row_bytes, file_bytes.len());
     if expected != found {
-        return Err(PackError::Length { format, num_rows, d_input, expected, found });
+        return Err(PackError::Length {
+            format,
+            num_rows,
+            d_input,
+            expected,
+            found,
+        });
     }
     let layout = TileLayout::new(format, d_input);
     let lines_per_tile = layout.tile_bytes / size_of::<Line>();
@@ -155,7 +170,10 @@ pub fn pack(
     }
     threads.for_each_chunk(&mut lines, lines_per_tile, |tile, lines| {
         let tile_bytes: &mut [u8] = bytemuck::cast_slice_mut(lines);
-        let rows = file_bytes.chunks_exact(row_bytes).skip(tile * TILE_ROWS).take(TILE_ROWS);
+        let rows = file_bytes
+            .chunks_exact(row_bytes)
+            .skip(tile * TILE_ROWS)
+            .take(TILE_ROWS);
         for (lane, row) in rows.enumerate() {
             pack_row(&layout, row, lane, tile_bytes);
         }
@@ -271,17 +289,25 @@ fn unpack_run(layout: &TileLayout, tile: &[u8], index: usize, lane: usize) -> Ru
             let block = &scales[super_block * Q4_K_SCALE_BYTES..];
             let group = &block[64 + group * 32 + lane..];
             let scale = get_f16(block, 0, lane) * f32::from(group[0]);
-            ([scale; 2], -(get_f16(block, 32, lane) * f32::from(group[16])))
+            (
+                [scale; 2],
+                -(get_f16(block, 32, lane) * f32::from(group[16])),
+            )
         }
         WeightFormat::Q6K => {
             let block = &scales[super_block * Q6_K_SCALE_BYTES..];
             let group = &block[32 + group * 32 + lane..];
             let scale = |half: usize| get_f16(block, 0, lane) * f32::from(group[half * 16] as i8);
-            ([scale(0), scale(1)], 0.0)
+            ([scale(0), scale(1)], NO_MIN)
         }
-        _ => ([get_f16(scales, index * 32, lane); 2], 0.0),
+        _ => ([get_f16(scales, index * 32, lane); 2], NO_MIN),
     };
-    Run { codes: unpack_codes(layout.format, lane, codes), offset, scales: scale, min }
+    Run {
+        codes: unpack_codes(layout.format, lane, codes),
+        offset,
+        scales: scale,
+        min,
+    }
 }
 
 /// What is to be taken from a code to make it signed.
@@ -322,5 +348,67 @@ pub fn unpack_row(layout: &TileLayout, packed: &[u8], row: usize, out: &mut [f32
                 values.copy_from_slice(&unpack_run(layout, tile, index, lane).values());
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::num::NonZeroUsize;
+
+    use super::*;
+    use crate::packed::dequantize::dequantize_row;
+    use crate::packed::testing::Random;
+
+    #[test]
+    fn rows_survive_packing_bit_for_bit() {
+        let threads = Threads::new(NonZeroUsize::new(2).unwrap());
+        let mut random = Random(7);
+        for format in WeightFormat::ALL {
+            for (num_rows, blocks) in [(1, 1), (15, 3), (16, 2), (17, 5), (50, 1)] {
+                let d_input = blocks * format.block_len();
+                let file = random.matrix(format, d_input, num_rows);
+                let packed = pack(format, d_input, num_rows, &file, &threads).unwrap();
+                let layout = TileLayout::new(format, d_input);
+                assert_eq!(
+                    size_of_val(packed.as_slice()),
+                    layout.matrix_bytes(num_rows)
+                );
+                for (row, bytes) in file.chunks_exact(file.len() / num_rows).enumerate() {
+                    let mut expected = vec![0.0; d_input];
+                    let mut found = vec![0.0; d_input];
+                    dequantize_row(format, bytes, &mut expected);
+                    unpack_row(&layout, bytemuck::cast_slice(&packed), row, &mut found);
+                    let bits = |values: &[f32]| values.iter().map(|v| v.to_bits()).collect();
+                    let (expected, found): (Vec<_>, Vec<_>) = (bits(&expected), bits(&found));
+                    assert_eq!(
+                        expected, found,
+                        "{format} [{num_rows}, {d_input}] row {row}"
+                    );
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn packing_refuses_bytes_that_do_not_fit_the_shape() {
+        let threads = Threads::new(NonZeroUsize::MIN);
+        let error = pack(WeightFormat::Q8_0, 48, 1, &[0; 51], &threads).unwrap_err();
+        assert!(matches!(
+            error,
+            PackError::RowLength {
+                d_input: 48,
+                block_len: 32,
+                ..
+            }
+        ));
+        let error = pack(WeightFormat::Q8_0, 64, 3, &[0; 203], &threads).unwrap_err();
+        assert!(matches!(
+            error,
+            PackError::Length {
+                expected: 204,
+                found: 203,
+                ..
+            }
+        ));
     }
 }

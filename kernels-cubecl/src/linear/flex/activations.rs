@@ -3,6 +3,7 @@
 //! A value is `scale * code`, `scale` a 127th of the largest magnitude in the run, so the error of
 //! a value is at most half a scale. A run is quantised on its own: its bits depend on its 32 values.
 
+use super::lanes::{Job, Lanes};
 use crate::packed::dequantize::RUN_LEN;
 
 /// Which of [`Run::starts`] an integer sum starts with.
@@ -38,8 +39,12 @@ pub(super) struct Run {
 
 impl Run {
     /// A run of zeros.
-    pub(super) const ZERO: Self =
-        Self { codes: [0; RUN_LEN / 4], scale: 0.0, sum: 0.0, starts: [0; 6] };
+    pub(super) const ZERO: Self = Self {
+        codes: [0; RUN_LEN / 4],
+        scale: 0.0,
+        sum: 0.0,
+        starts: [0; 6],
+    };
 
     /// Quantises 32 values. Values that are not finite make a scale that is not.
     #[inline(always)]
@@ -47,7 +52,9 @@ impl Run {
         /// Below this a reciprocal overflows; such values count as zero.
         const TINY: f32 = 1e-36;
         // Magnitudes order like their bits, and a maximum of integers vectorises.
-        let largest = values.iter().fold(0, |max, value| max.max(value.abs().to_bits()));
+        let largest = values
+            .iter()
+            .fold(0, |max, value| max.max(value.abs().to_bits()));
         let largest = f32::from_bits(largest);
         let scale = largest * (1.0 / 127.0);
         let inverse = if largest > TINY { 127.0 / largest } else { 0.0 };
@@ -76,10 +83,17 @@ fn round(value: f32) -> i32 {
     ((value + SHIFT).to_bits() as i32).wrapping_sub(SHIFT.to_bits() as i32)
 }
 
-/// Quantises a row, `RUN_LEN` values to a run.
-#[inline(always)]
-pub(super) fn quantize_row(row: &[f32], out: &mut [Run]) {
-    for (values, run) in row.as_chunks::<RUN_LEN>().0.iter().zip(out) {
-        *run = Run::quantize(values);
+/// Quantises as many values of `x` as `runs` take.
+pub(super) struct Quantize<'a> {
+    pub(super) x: &'a [f32],
+    pub(super) runs: &'a mut [Run],
+}
+
+impl Job for Quantize<'_> {
+    #[inline(always)]
+    unsafe fn run<L: Lanes>(self) {
+        for (values, run) in self.x.as_chunks().0.iter().zip(self.runs) {
+            *run = Run::quantize(values);
+        }
     }
 }

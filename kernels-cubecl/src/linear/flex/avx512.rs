@@ -1,6 +1,9 @@
 //! [`Lanes`] for x86-64 with AVX-512: a vector holds all 16 rows of a tile.
 
-#![expect(unsafe_op_in_unsafe_fn, reason = "every line is an operation on vectors or pointers")]
+#![expect(
+    unsafe_op_in_unsafe_fn,
+    reason = "every line is an operation on vectors or pointers"
+)]
 
 use std::arch::x86_64::*;
 
@@ -18,7 +21,16 @@ impl<const VNNI: bool> Lanes for Avx512<VNNI> {
 
     #[inline(always)]
     unsafe fn enter(job: impl Job) {
-        if VNNI { with_vnni(job) } else { without_vnni(job) }
+        if VNNI {
+            with_vnni(job)
+        } else {
+            without_vnni(job)
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn prefetch(from: *const u8) {
+        _mm_prefetch::<_MM_HINT_T0>(from.cast());
     }
 
     #[inline(always)]

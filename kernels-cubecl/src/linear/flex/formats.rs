@@ -3,14 +3,17 @@
 //! The layout is that of [`crate::packed::native`]. `lane` is the first row of the tile that the
 //! vectors hold: 0 where a vector holds all 16.
 
-#![expect(unsafe_op_in_unsafe_fn, reason = "every line is an operation on vectors or pointers")]
+#![expect(
+    unsafe_op_in_unsafe_fn,
+    reason = "every line is an operation on vectors or pointers"
+)]
 
 use super::activations::Start;
 use super::lanes::Lanes;
+use crate::packed::format::WeightFormat;
 use crate::packed::native::{
     Q4_K_SCALE_BYTES, Q6_K_SCALE_BYTES, TILE_ROWS, VECTOR_BYTES, code_bytes, code_offset,
 };
-use crate::packed::format::WeightFormat;
 
 /// Vectors of codes in a run; vector `z` holds values `4 z..4 z + 4`.
 pub(super) const VECTORS: usize = 8;
@@ -171,7 +174,10 @@ impl Quantized for Q4K {
         let group = block.add(4 * TILE_ROWS + run % 8 * 2 * TILE_ROWS + lane);
         let scale = L::mul(super_scale, L::load_u8(group));
         let min = L::mul(super_min, L::load_u8(group.add(TILE_ROWS)));
-        Scales { scales: [scale; 2], min: L::mul(min, L::splat(-1.0)) }
+        Scales {
+            scales: [scale; 2],
+            min: L::mul(min, L::splat(-1.0)),
+        }
     }
 }
 
@@ -205,7 +211,10 @@ impl Quantized for Q6K {
         let group = block.add(2 * TILE_ROWS + run % 8 * 2 * TILE_ROWS + lane);
         let first = L::mul(super_scale, L::load_i8(group));
         let last = L::mul(super_scale, L::load_i8(group.add(TILE_ROWS)));
-        Scales { scales: [first, last], min: L::zero() }
+        Scales {
+            scales: [first, last],
+            min: L::zero(),
+        }
     }
 }
 
@@ -244,14 +253,20 @@ unsafe fn five_bits<L: Lanes>(codes: *const u8) -> [L::I; VECTORS] {
 #[inline(always)]
 unsafe fn f16_scale<L: Lanes>(scales: *const u8, run: usize, lane: usize) -> Scales<L> {
     let scale = L::load_f16(scales.add(run * 2 * TILE_ROWS + 2 * lane));
-    Scales { scales: [scale; 2], min: L::zero() }
+    Scales {
+        scales: [scale; 2],
+        min: L::zero(),
+    }
 }
 
 /// One f16 scale and one f16 minimum for each row and run.
 #[inline(always)]
 unsafe fn f16_scale_and_min<L: Lanes>(scales: *const u8, run: usize, lane: usize) -> Scales<L> {
     let scales = scales.add(run * 4 * TILE_ROWS + 2 * lane);
-    Scales { scales: [L::load_f16(scales); 2], min: L::load_f16(scales.add(2 * TILE_ROWS)) }
+    Scales {
+        scales: [L::load_f16(scales); 2],
+        min: L::load_f16(scales.add(2 * TILE_ROWS)),
+    }
 }
 
 /// A run of a quantised format whose codes are yet to become f32.
@@ -278,7 +293,10 @@ impl<Q: Quantized> Floats for Q {
         CodedRun {
             codes: Q::codes::<L>(codes),
             scales,
-            mins: [L::mul_add(offset, scales[0], min), L::mul_add(offset, scales[1], min)],
+            mins: [
+                L::mul_add(offset, scales[0], min),
+                L::mul_add(offset, scales[1], min),
+            ],
         }
     }
 
@@ -312,7 +330,12 @@ impl Floats for F32 {
     #[inline(always)]
     unsafe fn quad<L: Lanes>(run: *const u8, z: usize) -> [L::F; 4] {
         let at = |i: usize| run.add((4 * z + i) * 4 * TILE_ROWS);
-        [L::load_f32(at(0)), L::load_f32(at(1)), L::load_f32(at(2)), L::load_f32(at(3))]
+        [
+            L::load_f32(at(0)),
+            L::load_f32(at(1)),
+            L::load_f32(at(2)),
+            L::load_f32(at(3)),
+        ]
     }
 }
 
@@ -328,7 +351,12 @@ impl Floats for F16 {
     #[inline(always)]
     unsafe fn quad<L: Lanes>(run: *const u8, z: usize) -> [L::F; 4] {
         let at = |i: usize| run.add((4 * z + i) * 2 * TILE_ROWS);
-        [L::load_f16(at(0)), L::load_f16(at(1)), L::load_f16(at(2)), L::load_f16(at(3))]
+        [
+            L::load_f16(at(0)),
+            L::load_f16(at(1)),
+            L::load_f16(at(2)),
+            L::load_f16(at(3)),
+        ]
     }
 }
 
@@ -344,7 +372,12 @@ impl Floats for Bf16 {
     #[inline(always)]
     unsafe fn quad<L: Lanes>(run: *const u8, z: usize) -> [L::F; 4] {
         let at = |i: usize| run.add((4 * z + i) * 2 * TILE_ROWS);
-        [L::load_bf16(at(0)), L::load_bf16(at(1)), L::load_bf16(at(2)), L::load_bf16(at(3))]
+        [
+            L::load_bf16(at(0)),
+            L::load_bf16(at(1)),
+            L::load_bf16(at(2)),
+            L::load_bf16(at(3)),
+        ]
     }
 }
 

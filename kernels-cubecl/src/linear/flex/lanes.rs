@@ -35,6 +35,9 @@ pub(super) trait Lanes: Copy {
     /// Runs `job` in a function compiled for this instruction set.
     unsafe fn enter(job: impl Job);
 
+    /// Asks for the cache line at `from`, which need not be a valid address.
+    unsafe fn prefetch(from: *const u8);
+
     /// All lanes zero.
     unsafe fn zero() -> Self::F;
     /// One value in all lanes.

@@ -3,20 +3,58 @@
 //! Both walk the runs of a row in order and keep one set of sums per row of activations, so the
 //! order of a sum depends on K and the format alone, never on how many rows there are.
 
-#![expect(unsafe_op_in_unsafe_fn, reason = "every line is an operation on vectors or pointers")]
+#![expect(
+    unsafe_op_in_unsafe_fn,
+    reason = "every line is an operation on vectors or pointers"
+)]
 
 use super::activations::Run;
 use super::formats::{Floats, Quantized, Scales, VECTORS, run_start};
 use super::lanes::Lanes;
 use crate::packed::dequantize::RUN_LEN;
 use crate::packed::format::WeightFormat;
+use crate::packed::native::{Line, TileLayout, code_bytes};
 
 /// A tile of packed weights.
 #[derive(Clone, Copy)]
 pub(super) struct Tile {
     pub(super) codes: *const u8,
     pub(super) scales: *const u8,
-    pub(super) num_runs: usize,
+    pub(super) layout: TileLayout,
+}
+
+impl Tile {
+    /// The tile at `codes`.
+    ///
+    /// # Safety
+    ///
+    /// `codes` must point to a tile of the layout.
+    #[inline(always)]
+    pub(super) unsafe fn new(codes: *const u8, layout: TileLayout) -> Self {
+        Self {
+            codes,
+            scales: codes.add(layout.scales_start),
+            layout,
+        }
+    }
+
+    /// Asks for run `run` of the *next* tile. A few rows of activations take less time than memory
+    /// does to answer, and the CPU's own guesses end with each page.
+    #[inline(always)]
+    unsafe fn prefetch_next<L: Lanes>(&self, format: WeightFormat, run: usize) {
+        let TileLayout {
+            tile_bytes,
+            scale_bytes,
+            ..
+        } = self.layout;
+        let codes = self
+            .codes
+            .wrapping_add(tile_bytes + run * code_bytes(format));
+        for line in 0..code_bytes(format) / size_of::<Line>() {
+            L::prefetch(codes.wrapping_add(line * size_of::<Line>()));
+        }
+        L::prefetch(self.scales.wrapping_add(tile_bytes + run * scale_bytes));
+    }
 }
 
 /// A kind of product: what the activations are, and how they meet the weights.
@@ -51,12 +89,14 @@ impl<Q: Quantized> Product for Int8<Q> {
         lane: usize,
         input: *const Run,
     ) -> [L::F; M] {
+        let num_runs = tile.layout.num_runs;
         let mut sums = [L::zero(); M];
-        for run in 0..tile.num_runs {
+        for run in 0..num_runs {
             let codes = Q::codes::<L>(tile.codes.add(run_start(Q::FORMAT, run, lane)));
             let scales = Q::scales::<L>(tile.scales, run, lane);
+            tile.prefetch_next::<L>(Q::FORMAT, run);
             for (row, sum) in sums.iter_mut().enumerate() {
-                let x = &*input.add(row * tile.num_runs + run);
+                let x = &*input.add(row * num_runs + run);
                 let product = scaled_dot::<L, Q>(&codes, &scales, x);
                 *sum = L::mul_add(product, L::splat(x.scale), *sum);
                 if Q::HAS_MIN {
@@ -85,12 +125,20 @@ unsafe fn scaled_dot<L: Lanes, Q: Quantized>(
         last = dot::<L, Q>(last, codes[z], x.codes[z]);
     }
     let product = L::mul(L::to_f32(last), scales.scales[1]);
-    if Q::SPLIT { L::mul_add(L::to_f32(first), scales.scales[0], product) } else { product }
+    if Q::SPLIT {
+        L::mul_add(L::to_f32(first), scales.scales[0], product)
+    } else {
+        product
+    }
 }
 
 #[inline(always)]
 unsafe fn dot<L: Lanes, Q: Quantized>(sum: L::I, w: L::I, x: i32) -> L::I {
-    if Q::WIDE { L::dot::<true>(sum, w, x) } else { L::dot::<false>(sum, w, x) }
+    if Q::WIDE {
+        L::dot::<true>(sum, w, x)
+    } else {
+        L::dot::<false>(sum, w, x)
+    }
 }
 
 /// Any weights, as f32, and f32 activations.
@@ -109,13 +157,15 @@ impl<F: Floats> Product for Float<F> {
         // Even and odd values apart: two chains of additions hide each other's latency.
         let mut even = [L::zero(); M];
         let mut odd = [L::zero(); M];
-        for run in 0..tile.num_runs {
+        let num_runs = tile.layout.num_runs;
+        for run in 0..num_runs {
             let codes = tile.codes.add(run_start(F::FORMAT, run, lane));
             let weights = F::run::<L>(codes, tile.scales, run, lane);
+            tile.prefetch_next::<L>(F::FORMAT, run);
             for z in 0..VECTORS {
                 let w = F::quad::<L>(weights, z);
                 for row in 0..M {
-                    let x = input.add(row * tile.num_runs + run).cast::<f32>().add(4 * z);
+                    let x = input.add(row * num_runs + run).cast::<f32>().add(4 * z);
                     even[row] = L::mul_add(w[0], L::splat(*x), even[row]);
                     odd[row] = L::mul_add(w[1], L::splat(*x.add(1)), odd[row]);
                     even[row] = L::mul_add(w[2], L::splat(*x.add(2)), even[row]);

@@ -6,6 +6,7 @@
 //! that is what a CPU multiplies fastest.
 //!
 //! - [`activations`]: rows of f32 to runs of int8;
+//! - [`instructions`]: which instruction set, and the kernels compiled for it;
 //! - [`lanes`]: what an instruction set must do; [`avx512`], [`avx2`], [`portable`] do it;
 //! - [`formats`]: reading a run of each format; [`micro`]: the inner loops; [`tiles`]: the outer.
 
@@ -15,6 +16,7 @@ mod avx2;
 #[cfg(target_arch = "x86_64")]
 mod avx512;
 mod formats;
+mod instructions;
 mod lanes;
 mod micro;
 mod portable;
@@ -23,70 +25,16 @@ mod tests;
 mod tiles;
 
 use std::cell::RefCell;
-use std::marker::PhantomData;
 
-use activations::{Run, quantize_row};
-use formats::{Bf16, F16, F32, Q4_0, Q4_1, Q4K, Q5_0, Q5_1, Q6K, Q8_0};
-use lanes::{Job, Lanes};
-use micro::{Float, Int8, Product};
-use portable::Portable;
-use tiles::{Multiply, Tiles};
+pub use instructions::InstructionSet;
+
+use activations::Run;
+use tiles::Tiles;
 
 use crate::packed::dequantize::RUN_LEN;
-use crate::packed::format::WeightFormat;
 use crate::packed::native::{TILE_ROWS, TileLayout};
 use crate::spec::{ActivationMode, MatrixSpec, PartSpec};
 use crate::threads::{SendPtr, Threads};
-
-/// The instructions a product is computed with. Results differ in rounding only.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum InstructionSet {
-    /// x86-64: AVX-512 F, BW and VNNI.
-    Avx512Vnni,
-    /// x86-64: AVX-512 F and BW.
-    Avx512,
-    /// x86-64: AVX2, FMA, F16C and AVX-VNNI.
-    AvxVnni,
-    /// x86-64: AVX2, FMA and F16C.
-    Avx2,
-    /// Whatever the binary was compiled for.
-    Portable,
-}
-
-impl InstructionSet {
-    /// Every set, best first.
-    pub const ALL: [Self; 5] =
-        [Self::Avx512Vnni, Self::Avx512, Self::AvxVnni, Self::Avx2, Self::Portable];
-
-    /// Whether this CPU has it.
-    pub fn is_available(self) -> bool {
-        #[cfg(target_arch = "x86_64")]
-        {
-            let avx2 = is_x86_feature_detected!("avx2")
-                && is_x86_feature_detected!("fma")
-                && is_x86_feature_detected!("f16c");
-            let avx512 = avx2
-                && is_x86_feature_detected!("avx512f")
-                && is_x86_feature_detected!("avx512bw");
-            match self {
-                Self::Avx512Vnni => avx512 && is_x86_feature_detected!("avx512vnni"),
-                Self::Avx512 => avx512,
-                Self::AvxVnni => avx2 && is_x86_feature_detected!("avxvnni"),
-                Self::Avx2 => avx2,
-                Self::Portable => true,
-            }
-        }
-        #[cfg(not(target_arch = "x86_64"))]
-        {
-            self == Self::Portable
-        }
-    }
-
-    /// The best one this CPU has.
-    pub fn detect() -> Self {
-        Self::ALL.into_iter().find(|set| set.is_available()).unwrap_or(Self::Portable)
-    }
-}
 
 /// A matrix `[d_output, d_input]` of packed weights.
 #[derive(Clone, Copy, Debug)]
@@ -129,7 +77,10 @@ pub fn linear_with(
     if num_rows == 0 {
         return;
     }
-    assert!(instructions.is_available(), "this CPU has no {instructions:?}");
+    assert!(
+        instructions.is_available(),
+        "this CPU has no {instructions:?}"
+    );
     SCRATCH.with_borrow_mut(|scratch| {
         let inputs = scratch.prepare(instructions, threads, x, weights.spec);
         multiply(instructions, threads, num_rows, inputs, weights, bias, out);
@@ -138,17 +89,37 @@ pub fn linear_with(
 
 /// Checks lengths and returns the number of rows.
 fn check(x: &[f32], weights: &Weights<'_>, bias: Option<&[f32]>, out: &[f32]) -> usize {
-    let MatrixSpec { d_input, d_output, parts, .. } = weights.spec;
+    let MatrixSpec {
+        d_input,
+        d_output,
+        parts,
+        ..
+    } = weights.spec;
     let num_rows = out.len() / d_output;
-    assert_eq!(out.len(), num_rows * d_output, "outputs are rows of {d_output}");
-    assert_eq!(x.len(), num_rows * d_input, "inputs are {num_rows} rows of {d_input}");
-    assert!(bias.is_none_or(|bias| bias.len() == *d_output), "one bias for each of {d_output}");
+    assert_eq!(
+        out.len(),
+        num_rows * d_output,
+        "outputs are rows of {d_output}"
+    );
+    assert_eq!(
+        x.len(),
+        num_rows * d_input,
+        "inputs are {num_rows} rows of {d_input}"
+    );
+    assert!(
+        bias.is_none_or(|bias| bias.len() == *d_output),
+        "one bias for each of {d_output}"
+    );
     assert_eq!(weights.parts.len(), parts.len(), "bytes for each part");
     let mut row_start = 0;
     for (part, bytes) in parts.iter().zip(weights.parts) {
         assert_eq!(part.row_start, row_start, "parts follow each other");
         let layout = TileLayout::new(part.format, *d_input);
-        assert_eq!(bytes.len(), layout.matrix_bytes(part.num_rows), "bytes of {part:?}");
+        assert_eq!(
+            bytes.len(),
+            layout.matrix_bytes(part.num_rows),
+            "bytes of {part:?}"
+        );
         row_start += part.num_rows;
     }
     assert_eq!(row_start, *d_output, "parts cover the matrix");
@@ -183,7 +154,10 @@ const ROWS_PER_TASK: usize = 16;
 
 impl Scratch {
     const fn new() -> Self {
-        Self { int8: Vec::new(), floats: Vec::new() }
+        Self {
+            int8: Vec::new(),
+            floats: Vec::new(),
+        }
     }
 
     fn prepare<'a>(
@@ -200,7 +174,7 @@ impl Scratch {
             let runs = &mut self.int8[..num_rows * num_runs];
             threads.for_each_chunk(runs, ROWS_PER_TASK * num_runs, |chunk, runs| {
                 let rows = &x[chunk * ROWS_PER_TASK * spec.d_input..];
-                enter(instructions, Quantize { rows, runs });
+                instructions.quantize(rows, runs);
             });
         }
         let has_floats = spec.parts.iter().any(|part| !is_int8(spec, part));
@@ -208,13 +182,18 @@ impl Scratch {
         if is_padded {
             let padded = num_runs * RUN_LEN;
             grow(&mut self.floats, num_rows * padded, 0.0);
-            for (row, out) in x.chunks_exact(spec.d_input).zip(self.floats.chunks_exact_mut(padded))
+            for (row, out) in x
+                .chunks_exact(spec.d_input)
+                .zip(self.floats.chunks_exact_mut(padded))
             {
                 out[..row.len()].copy_from_slice(row);
                 out[row.len()..].fill(0.0);
             }
         }
-        Inputs { int8: &self.int8, floats: if is_padded { &self.floats } else { x } }
+        Inputs {
+            int8: &self.int8,
+            floats: if is_padded { &self.floats } else { x },
+        }
     }
 }
 
@@ -222,37 +201,6 @@ impl Scratch {
 fn grow<T: Clone>(values: &mut Vec<T>, len: usize, value: T) {
     if values.len() < len {
         values.resize(len, value);
-    }
-}
-
-/// Quantises as many values as the runs hold.
-struct Quantize<'a> {
-    rows: &'a [f32],
-    runs: &'a mut [Run],
-}
-
-impl Job for Quantize<'_> {
-    #[inline(always)]
-    unsafe fn run<L: Lanes>(self) {
-        quantize_row(self.rows, self.runs);
-    }
-}
-
-/// Runs a job that is safe on any instruction set that is there.
-fn enter(instructions: InstructionSet, job: Quantize<'_>) {
-    // SAFETY: `linear` has checked that the instructions are available.
-    unsafe {
-        match instructions {
-            #[cfg(target_arch = "x86_64")]
-            InstructionSet::Avx512Vnni => avx512::Avx512::<true>::enter(job),
-            #[cfg(target_arch = "x86_64")]
-            InstructionSet::Avx512 => avx512::Avx512::<false>::enter(job),
-            #[cfg(target_arch = "x86_64")]
-            InstructionSet::AvxVnni => avx2::Avx2::<true>::enter(job),
-            #[cfg(target_arch = "x86_64")]
-            InstructionSet::Avx2 => avx2::Avx2::<false>::enter(job),
-            _ => Portable::enter(job),
-        }
     }
 }
 
@@ -269,8 +217,16 @@ fn multiply(
     bias: Option<&[f32]>,
     out: &mut [f32],
 ) {
-    let MatrixSpec { d_input, d_output, parts, .. } = weights.spec;
-    let num_tiles: usize = parts.iter().map(|part| part.num_rows.div_ceil(TILE_ROWS)).sum();
+    let MatrixSpec {
+        d_input,
+        d_output,
+        parts,
+        ..
+    } = weights.spec;
+    let num_tiles: usize = parts
+        .iter()
+        .map(|part| part.num_rows.div_ceil(TILE_ROWS))
+        .sum();
     let num_tasks = (threads.num_threads() * TASKS_PER_THREAD).min(num_tiles);
     let out = SendPtr(out.as_mut_ptr());
     threads.run(num_tasks, |task| {
@@ -291,7 +247,11 @@ fn multiply(
                 layout: TileLayout::new(part.format, *d_input),
                 part_rows: part.num_rows,
                 tiles: start..end,
-                input: if is_int8 { inputs.int8.as_ptr().cast() } else { inputs.floats.as_ptr().cast() },
+                input: if is_int8 {
+                    inputs.int8.as_ptr().cast()
+                } else {
+                    inputs.floats.as_ptr().cast()
+                },
                 num_rows,
                 bias: bias.map(|bias| &bias[rows]),
                 // SAFETY: the part's columns lie in the output.
@@ -300,57 +260,7 @@ fn multiply(
             };
             // SAFETY: `check` has compared all lengths, `prepare` has made the inputs that the
             // format takes, and the tiles of this task are its own.
-            unsafe { kernel(instructions, weights.spec.activations, part.format)(&work) };
+            unsafe { instructions.kernel(part.format, is_int8)(&work) };
         }
     });
-}
-
-type Kernel = unsafe fn(&Tiles<'_>);
-
-/// The kernel for a format.
-fn kernel(
-    instructions: InstructionSet,
-    activations: ActivationMode,
-    format: WeightFormat,
-) -> Kernel {
-    match instructions {
-        #[cfg(target_arch = "x86_64")]
-        InstructionSet::Avx512Vnni => select::<avx512::Avx512<true>>(activations, format),
-        #[cfg(target_arch = "x86_64")]
-        InstructionSet::Avx512 => select::<avx512::Avx512<false>>(activations, format),
-        #[cfg(target_arch = "x86_64")]
-        InstructionSet::AvxVnni => select::<avx2::Avx2<true>>(activations, format),
-        #[cfg(target_arch = "x86_64")]
-        InstructionSet::Avx2 => select::<avx2::Avx2<false>>(activations, format),
-        _ => select::<Portable>(activations, format),
-    }
-}
-
-fn select<L: Lanes>(activations: ActivationMode, format: WeightFormat) -> Kernel {
-    use ActivationMode as Mode;
-    match (format, activations) {
-        (WeightFormat::F32, _) => entry::<L, Float<F32>>,
-        (WeightFormat::F16, _) => entry::<L, Float<F16>>,
-        (WeightFormat::Bf16, _) => entry::<L, Float<Bf16>>,
-        (WeightFormat::Q4_0, Mode::Int8) => entry::<L, Int8<Q4_0>>,
-        (WeightFormat::Q4_0, Mode::F32) => entry::<L, Float<Q4_0>>,
-        (WeightFormat::Q4_1, Mode::Int8) => entry::<L, Int8<Q4_1>>,
-        (WeightFormat::Q4_1, Mode::F32) => entry::<L, Float<Q4_1>>,
-        (WeightFormat::Q5_0, Mode::Int8) => entry::<L, Int8<Q5_0>>,
-        (WeightFormat::Q5_0, Mode::F32) => entry::<L, Float<Q5_0>>,
-        (WeightFormat::Q5_1, Mode::Int8) => entry::<L, Int8<Q5_1>>,
-        (WeightFormat::Q5_1, Mode::F32) => entry::<L, Float<Q5_1>>,
-        (WeightFormat::Q8_0, Mode::Int8) => entry::<L, Int8<Q8_0>>,
-        (WeightFormat::Q8_0, Mode::F32) => entry::<L, Float<Q8_0>>,
-        (WeightFormat::Q4K, Mode::Int8) => entry::<L, Int8<Q4K>>,
-        (WeightFormat::Q4K, Mode::F32) => entry::<L, Float<Q4K>>,
-        (WeightFormat::Q6K, Mode::Int8) => entry::<L, Int8<Q6K>>,
-        (WeightFormat::Q6K, Mode::F32) => entry::<L, Float<Q6K>>,
-    }
-}
-
-unsafe fn entry<L: Lanes, P: Product>(work: &Tiles<'_>) {
-    debug_assert_eq!(work.layout.format, P::FORMAT);
-    // SAFETY: the caller's.
-    unsafe { L::enter(Multiply::<P>(work, PhantomData)) };
 }

@@ -1,7 +1,10 @@
 //! [`Lanes`] in plain Rust, for every other CPU: loops over arrays that compilers turn into vector
 //! instructions.
 
-#![expect(unsafe_op_in_unsafe_fn, reason = "every line is an operation on vectors or pointers")]
+#![expect(
+    unsafe_op_in_unsafe_fn,
+    reason = "every line is an operation on vectors or pointers"
+)]
 
 use half::{bf16, f16};
 
@@ -36,6 +39,9 @@ impl Lanes for Portable {
     }
 
     #[inline(always)]
+    unsafe fn prefetch(_: *const u8) {}
+
+    #[inline(always)]
     unsafe fn zero() -> Self::F {
         [0.0; LANES]
     }
@@ -52,7 +58,9 @@ impl Lanes for Portable {
 
     #[inline(always)]
     unsafe fn load_bytes(from: *const u8) -> Self::I {
-        from.cast::<[[u8; 4]; LANES]>().read().map(u32::from_le_bytes)
+        from.cast::<[[u8; 4]; LANES]>()
+            .read()
+            .map(u32::from_le_bytes)
     }
 
     #[inline(always)]
@@ -62,12 +70,16 @@ impl Lanes for Portable {
 
     #[inline(always)]
     unsafe fn load_f16(from: *const u8) -> Self::F {
-        from.cast::<[f16; LANES]>().read_unaligned().map(f16::to_f32)
+        from.cast::<[f16; LANES]>()
+            .read_unaligned()
+            .map(f16::to_f32)
     }
 
     #[inline(always)]
     unsafe fn load_bf16(from: *const u8) -> Self::F {
-        from.cast::<[bf16; LANES]>().read_unaligned().map(bf16::to_f32)
+        from.cast::<[bf16; LANES]>()
+            .read_unaligned()
+            .map(bf16::to_f32)
     }
 
     #[inline(always)]

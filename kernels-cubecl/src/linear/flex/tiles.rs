@@ -1,6 +1,9 @@
 //! A range of tiles times all rows of activations: the loops around the micro-kernels.
 
-#![expect(unsafe_op_in_unsafe_fn, reason = "every line is an operation on vectors or pointers")]
+#![expect(
+    unsafe_op_in_unsafe_fn,
+    reason = "every line is an operation on vectors or pointers"
+)]
 
 use std::marker::PhantomData;
 use std::ops::Range;
@@ -52,7 +55,8 @@ impl<P: Product> Job for Multiply<'_, P> {
         while start < work.num_rows {
             let end = (start + rows_per_pass).min(work.num_rows);
             for tile in work.tiles.clone() {
-                for lane in (0..TILE_ROWS).step_by(L::LANES) {
+                let rows_left = work.part_rows - tile * TILE_ROWS;
+                for lane in (0..TILE_ROWS.min(rows_left)).step_by(L::LANES) {
                     let column = Column::<L>::new(work, tile, lane);
                     multiply_rows::<L, P>(work, &column, start..end);
                 }
@@ -76,15 +80,14 @@ impl<L: Lanes> Column<L> {
     #[inline(always)]
     unsafe fn new(work: &Tiles<'_>, tile: usize, lane: usize) -> Self {
         let first = tile * TILE_ROWS + lane;
-        let width = work.part_rows.saturating_sub(first).min(L::LANES);
+        let width = (work.part_rows - first).min(L::LANES);
         let mut bias = [0.0; TILE_ROWS];
         if let Some(values) = work.bias {
             bias[..width].copy_from_slice(&values[first..first + width]);
         }
         let codes = work.weights[tile * work.layout.tile_bytes..].as_ptr();
-        let scales = codes.add(work.layout.scales_start);
         Self {
-            tile: Tile { codes, scales, num_runs: work.layout.num_runs },
+            tile: Tile::new(codes, work.layout),
             lane,
             bias: L::load_f32(bias.as_ptr().cast()),
             out: work.out.add(first),
@@ -112,13 +115,13 @@ unsafe fn multiply_rows<L: Lanes, P: Product>(
     column: &Column<L>,
     rows: Range<usize>,
 ) {
-    if column.width == 0 {
-        return;
-    }
     let mut row = rows.start;
     while row < rows.end {
         let left = (rows.end - row).min(L::ROWS_MAX);
-        let input = work.input.cast::<P::Input>().add(row * work.layout.num_runs);
+        let input = work
+            .input
+            .cast::<P::Input>()
+            .add(row * work.layout.num_runs);
         let out = column.out.add(row * work.out_stride);
         match left {
             8 => group::<L, P, 8>(work, column, input, out),

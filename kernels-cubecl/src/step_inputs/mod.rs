@@ -17,6 +17,11 @@
 
 use thiserror::Error;
 
+mod check;
+mod view;
+
+pub use view::StepView;
+
 /// Words of the fixed header.
 pub const HEADER_WORDS: usize = 16;
 /// Most KV groups one step can carry.
@@ -207,8 +212,12 @@ impl StepInputs {
     /// # Errors
     /// [`StepInputsError`] if an array has the wrong length, an index points outside, or the step
     /// is larger than the capacity. `vocab_size` bounds the token ids.
-    pub fn fill(&mut self, step: &StepArrays<'_>, vocab_size: usize) -> Result<(), StepInputsError> {
-        check(step, vocab_size)?;
+    pub fn fill(
+        &mut self,
+        step: &StepArrays<'_>,
+        vocab_size: usize,
+    ) -> Result<(), StepInputsError> {
+        check::check(step, vocab_size)?;
         self.check_capacity(step)?;
         let offsets = Offsets::of(&self.capacity);
         self.words.fill(0);
@@ -235,7 +244,11 @@ impl StepInputs {
             let (slots, tables) = offsets.groups[group];
             self.put(slots, arrays.slot_mapping);
             let row_len = self.capacity.blocks_per_seq[group];
-            for (seq, row) in arrays.block_tables.chunks_exact(arrays.blocks_per_seq).enumerate() {
+            for (seq, row) in arrays
+                .block_tables
+                .chunks_exact(arrays.blocks_per_seq)
+                .enumerate()
+            {
                 self.put(tables + seq * row_len, row);
             }
         }
@@ -264,7 +277,8 @@ impl StepInputs {
             let start = group_header_offset(group);
             words[start + group_header::SLOT_MAPPING] = slots as u32;
             words[start + group_header::BLOCK_TABLES] = tables as u32;
-            words[start + group_header::BLOCKS_PER_SEQ] = self.capacity.blocks_per_seq[group] as u32;
+            words[start + group_header::BLOCKS_PER_SEQ] =
+                self.capacity.blocks_per_seq[group] as u32;
         }
     }
 
@@ -273,16 +287,36 @@ impl StepInputs {
             if found <= capacity {
                 Ok(())
             } else {
-                Err(StepInputsError::Capacity { what, found, capacity })
+                Err(StepInputsError::Capacity {
+                    what,
+                    found,
+                    capacity,
+                })
             }
         };
         fits("tokens", step.token_ids.len(), self.capacity.tokens)?;
         fits("sequences", step.context_lens.len(), self.capacity.seqs)?;
-        fits("logit rows", step.logit_rows.len(), self.capacity.logit_rows)?;
-        fits("block copies", step.block_copies.len(), self.capacity.copies)?;
-        fits("KV groups", step.groups.len(), self.capacity.blocks_per_seq.len())?;
+        fits(
+            "logit rows",
+            step.logit_rows.len(),
+            self.capacity.logit_rows,
+        )?;
+        fits(
+            "block copies",
+            step.block_copies.len(),
+            self.capacity.copies,
+        )?;
+        fits(
+            "KV groups",
+            step.groups.len(),
+            self.capacity.blocks_per_seq.len(),
+        )?;
         for (group, arrays) in step.groups.iter().enumerate() {
-            fits("blocks per sequence", arrays.blocks_per_seq, self.capacity.blocks_per_seq[group])?;
+            fits(
+                "blocks per sequence",
+                arrays.blocks_per_seq,
+                self.capacity.blocks_per_seq[group],
+            )?;
         }
         Ok(())
     }
@@ -330,146 +364,5 @@ impl Offsets {
     }
 }
 
-/// Checks lengths and indices: kernels trust them.
-fn check(step: &StepArrays<'_>, vocab_size: usize) -> Result<(), StepInputsError> {
-    let num_tokens = step.token_ids.len();
-    let num_seqs = step.context_lens.len();
-    let num_rows = step.logit_rows.len();
-    length("positions", step.positions.len(), num_tokens)?;
-    length("seq_of_token", step.seq_of_token.len(), num_tokens)?;
-    length("query_offsets", step.query_offsets.len(), num_seqs + 1)?;
-    length("sampling", step.sampling.len(), num_rows)?;
-    below("token_ids", step.token_ids, vocab_size)?;
-    below("seq_of_token", step.seq_of_token, num_seqs)?;
-    below("query_offsets", step.query_offsets, num_tokens + 1)?;
-    below("logit_rows", step.logit_rows, num_tokens)?;
-    for arrays in step.groups {
-        length("slot_mapping", arrays.slot_mapping.len(), num_tokens)?;
-        length("block_tables", arrays.block_tables.len(), num_seqs * arrays.blocks_per_seq)?;
-        below("slot_mapping", arrays.slot_mapping, arrays.num_blocks * arrays.block_size)?;
-        below("block_tables", arrays.block_tables, arrays.num_blocks)?;
-        for &(source, destination) in step.block_copies {
-            below("block_copies", &[source, destination], arrays.num_blocks)?;
-        }
-        for (token, &position) in step.positions.iter().enumerate() {
-            let seq = step.seq_of_token[token] as usize;
-            let covered = arrays.blocks_per_seq * arrays.block_size;
-            let limit = covered.min(step.context_lens[seq] as usize);
-            if position as usize >= limit {
-                let array = "positions";
-                return Err(StepInputsError::Index { array, index: token, value: position, limit });
-            }
-        }
-    }
-    Ok(())
-}
-
-fn length(array: &'static str, found: usize, expected: usize) -> Result<(), StepInputsError> {
-    if found == expected {
-        Ok(())
-    } else {
-        Err(StepInputsError::Length { array, found, expected })
-    }
-}
-
-fn below(array: &'static str, values: &[u32], limit: usize) -> Result<(), StepInputsError> {
-    match values.iter().position(|&value| value as usize >= limit) {
-        None => Ok(()),
-        Some(index) => Err(StepInputsError::Index { array, index, value: values[index], limit }),
-    }
-}
-
-/// A packed step as the native kernels read it.
-#[derive(Clone, Copy, Debug)]
-pub struct StepView<'a> {
-    words: &'a [u32],
-}
-
-impl<'a> StepView<'a> {
-    /// Reads the words that [`StepInputs::words`] gave.
-    pub fn new(words: &'a [u32]) -> Self {
-        assert!(words.len() >= group_header_offset(GROUPS_MAX), "a step buffer has a header");
-        Self { words }
-    }
-
-    /// T.
-    pub fn num_tokens(&self) -> usize {
-        self.words[header::NUM_TOKENS] as usize
-    }
-
-    /// S.
-    pub fn num_seqs(&self) -> usize {
-        self.words[header::NUM_SEQS] as usize
-    }
-
-    /// R.
-    pub fn num_logit_rows(&self) -> usize {
-        self.words[header::NUM_LOGIT_ROWS] as usize
-    }
-
-    /// `[T]`.
-    pub fn token_ids(&self) -> &'a [u32] {
-        self.section(header::TOKEN_IDS, self.num_tokens())
-    }
-
-    /// `[T]`.
-    pub fn positions(&self) -> &'a [u32] {
-        self.section(header::POSITIONS, self.num_tokens())
-    }
-
-    /// `[T]`.
-    pub fn seq_of_token(&self) -> &'a [u32] {
-        self.section(header::SEQ_OF_TOKEN, self.num_tokens())
-    }
-
-    /// `[S + 1]`.
-    pub fn query_offsets(&self) -> &'a [u32] {
-        self.section(header::QUERY_OFFSETS, self.num_seqs() + 1)
-    }
-
-    /// `[S]`.
-    pub fn context_lens(&self) -> &'a [u32] {
-        self.section(header::CONTEXT_LENS, self.num_seqs())
-    }
-
-    /// `[R]`.
-    pub fn logit_rows(&self) -> &'a [u32] {
-        self.section(header::LOGIT_ROWS, self.num_logit_rows())
-    }
-
-    /// Sampling parameters of logit row `row`.
-    pub fn sampling(&self, row: usize) -> SamplingRow {
-        let all = self.section(header::SAMPLING, self.num_logit_rows() * SAMPLING_WORDS);
-        let words = &all[row * SAMPLING_WORDS..(row + 1) * SAMPLING_WORDS];
-        SamplingRow {
-            temperature: f32::from_bits(words[0]),
-            seed: u64::from(words[1]) | u64::from(words[2]) << 32,
-            position: words[3],
-        }
-    }
-
-    /// Block copies as source, destination.
-    pub fn block_copies(&self) -> impl Iterator<Item = (u32, u32)> + 'a {
-        let num_copies = self.words[header::NUM_COPIES] as usize;
-        self.section(header::COPIES, 2 * num_copies).chunks_exact(2).map(|pair| (pair[0], pair[1]))
-    }
-
-    /// `[T]` slots of `group`.
-    pub fn slot_mapping(&self, group: usize) -> &'a [u32] {
-        self.section(group_header_offset(group) + group_header::SLOT_MAPPING, self.num_tokens())
-    }
-
-    /// The block table of sequence `seq` in `group`.
-    pub fn block_table(&self, group: usize, seq: usize) -> &'a [u32] {
-        let start = group_header_offset(group);
-        let row_len = self.words[start + group_header::BLOCKS_PER_SEQ] as usize;
-        let tables =
-            self.section(start + group_header::BLOCK_TABLES, self.num_seqs() * row_len);
-        &tables[seq * row_len..(seq + 1) * row_len]
-    }
-
-    fn section(&self, offset_word: usize, len: usize) -> &'a [u32] {
-        let start = self.words[offset_word] as usize;
-        &self.words[start..start + len]
-    }
-}
+#[cfg(test)]
+mod tests;

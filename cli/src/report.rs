@@ -1,0 +1,119 @@
+//! What a finished run says about itself: the JSON object and the closing line.
+
+use std::time::Duration;
+
+use serde::Serialize;
+
+/// The object `--output json` prints.
+#[derive(Debug, Serialize)]
+pub(crate) struct Report {
+    pub(crate) model: String,
+    pub(crate) device: String,
+    pub(crate) prompt_token_ids: Vec<u32>,
+    pub(crate) outputs: Vec<Output>,
+    pub(crate) usage: UsageReport,
+    pub(crate) timing: Timing,
+}
+
+/// One continuation.
+#[derive(Debug, Serialize)]
+pub(crate) struct Output {
+    pub(crate) index: usize,
+    pub(crate) text: String,
+    pub(crate) token_ids: Vec<u32>,
+    pub(crate) finish_reason: &'static str,
+}
+
+/// Token counts.
+#[derive(Debug, Serialize)]
+pub(crate) struct UsageReport {
+    pub(crate) prompt_tokens: usize,
+    pub(crate) completion_tokens: usize,
+    pub(crate) cached_tokens: usize,
+}
+
+/// Times and speeds. Speeds are absent where nothing was measured.
+#[derive(Debug, Serialize)]
+pub(crate) struct Timing {
+    /// Opening the device and loading the model, seconds.
+    pub(crate) load_s: f64,
+    /// Time to first token: from the request to its first token, milliseconds.
+    pub(crate) ttft_ms: Option<f64>,
+    /// Tokens after the first, per second.
+    pub(crate) decode_tokens_per_s: Option<f64>,
+    /// Prompt tokens until the first token, per second.
+    pub(crate) prefill_tokens_per_s: Option<f64>,
+}
+
+/// When things happened, as durations since the request was made.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Clock {
+    pub(crate) first_token: Option<Duration>,
+    pub(crate) last_token: Duration,
+}
+
+impl Timing {
+    /// Speeds of a run of `prompt_tokens` and `completion_tokens`.
+    pub(crate) fn new(
+        load: Duration,
+        clock: Clock,
+        prompt_tokens: usize,
+        completion_tokens: usize,
+    ) -> Self {
+        let per_second = |tokens: usize, time: Duration| {
+            let seconds = time.as_secs_f64();
+            (tokens > 0 && seconds > 0.0).then(|| tokens as f64 / seconds)
+        };
+        let first = clock.first_token;
+        Self {
+            load_s: load.as_secs_f64(),
+            ttft_ms: first.map(|time| time.as_secs_f64() * 1000.0),
+            decode_tokens_per_s: first.and_then(|first| {
+                per_second(completion_tokens.saturating_sub(1), clock.last_token - first)
+            }),
+            prefill_tokens_per_s: first.and_then(|first| per_second(prompt_tokens, first)),
+        }
+    }
+}
+
+impl Report {
+    /// The closing line of a run.
+    pub(crate) fn closing_line(&self) -> String {
+        let speed = |value: Option<f64>| {
+            value.map_or_else(|| "-".to_owned(), |value| format!("{value:.1}"))
+        };
+        format!(
+            "{} prompt + {} generated tokens on {} | load {:.2} s | TTFT {} ms | prefill {} tokens/s | decode {} tokens/s",
+            self.usage.prompt_tokens,
+            self.usage.completion_tokens,
+            self.device,
+            self.timing.load_s,
+            speed(self.timing.ttft_ms),
+            speed(self.timing.prefill_tokens_per_s),
+            speed(self.timing.decode_tokens_per_s),
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn speeds_count_the_tokens_between_the_events_they_are_measured_between() {
+        let clock = Clock {
+            first_token: Some(Duration::from_millis(200)),
+            last_token: Duration::from_millis(700),
+        };
+        let timing = Timing::new(Duration::from_secs(1), clock, 100, 11);
+        assert!((timing.decode_tokens_per_s.unwrap() - 20.0).abs() < 1e-9);
+        assert!((timing.prefill_tokens_per_s.unwrap() - 500.0).abs() < 1e-9);
+        assert!((timing.ttft_ms.unwrap() - 200.0).abs() < 1e-9);
+    }
+
+    #[test]
+    fn a_run_without_tokens_has_no_speeds() {
+        let timing = Timing::new(Duration::from_secs(1), Clock::default(), 100, 0);
+        assert!(timing.ttft_ms.is_none() && timing.decode_tokens_per_s.is_none());
+    }
+}

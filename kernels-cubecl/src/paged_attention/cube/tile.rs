@@ -1,0 +1,419 @@
+//! One tile of the context: scores, online softmax, weighted sum of V.
+//!
+//! ```text
+//! score       unit: position u % 32, every (U / 32)-th row; K staged 32 values of D at a time
+//! weigh       unit: a row for its maximum and sum, scattered scores for their exponentials
+//! add_values  unit: values u % L, + L, .. of D, every (U / L)-th row; V read straight from the pool
+//! ```
+//!
+//! U units, L the power of two that covers D. With one unit (CubeCL's `cpu` runtime) every loop
+//! is that unit's, and sums live in memory instead of registers.
+//!
+//! Neighbours: called by [`super::attend`] alone.
+
+use super::attend::{AttendBlueprint, Run, RunExpand, block_tables_word, blocks_per_seq_word};
+use super::{MASKED, Quad, TILE};
+use cubecl::prelude::*;
+
+/// Quads of K staged per position.
+const CHUNK: usize = 8;
+/// Quads between positions of staged K: odd, so that positions lie in different banks.
+const STRIDE: usize = CHUNK + 1;
+
+/// Quads of a head, rounded up to whole chunks.
+pub(super) const fn padded_quads(head_dim: usize) -> usize {
+    head_dim.div_ceil(4 * CHUNK) * CHUNK
+}
+
+/// Which rows and positions, or values, a unit works on.
+#[derive(Clone, Copy)]
+struct Share {
+    /// Units along the positions or values.
+    lanes: usize,
+    /// Units along the rows.
+    row_lanes: usize,
+    /// Positions or values per unit.
+    per_lane: usize,
+    /// Rows per unit.
+    rows: usize,
+}
+
+impl Share {
+    fn of(blueprint: &AttendBlueprint, len: usize) -> Self {
+        let lanes = len.next_power_of_two().min(blueprint.units);
+        let row_lanes = blueprint.units / lanes;
+        let rows = blueprint.rows().div_ceil(row_lanes);
+        Self { lanes, row_lanes, per_lane: len.div_ceil(lanes), rows }
+    }
+
+    fn of_positions(blueprint: &AttendBlueprint) -> Self {
+        Self::of(blueprint, TILE)
+    }
+
+    fn of_values(blueprint: &AttendBlueprint) -> Self {
+        Self::of(blueprint, blueprint.head_dim)
+    }
+}
+
+/// Shared memory of a cube.
+#[derive(CubeType)]
+pub(super) struct Scratch {
+    /// Scaled queries, `[rows, padded_quads]`.
+    pub(super) queries: Shared<[Quad]>,
+    /// Position of each token.
+    pub(super) positions: Shared<[u32]>,
+    /// Sequence of each token.
+    pub(super) seqs: Shared<[u32]>,
+    /// Index in the pool of K of each position of the tile.
+    keys: Shared<[u32]>,
+    /// A chunk of K of each position of the tile.
+    staged: Shared<[Quad]>,
+    /// Scores, then weights: `[TILE, rows]`.
+    scores: Shared<[f32]>,
+    /// Per row: the largest score so far.
+    pub(super) maxima: Shared<[f32]>,
+    /// Per row: the sum of weights so far.
+    pub(super) sums: Shared<[f32]>,
+    /// Per row: what the last tile's maximum scales earlier weights by.
+    pub(super) rescale: Shared<[f32]>,
+}
+
+#[cube]
+impl Scratch {
+    pub(super) fn new(#[comptime] blueprint: AttendBlueprint) -> Scratch {
+        let rows = comptime!(blueprint.rows());
+        let quads = comptime!(padded_quads(blueprint.head_dim));
+        Scratch {
+            queries: Shared::<[Quad]>::new_slice(comptime!(rows * quads)),
+            positions: Shared::<[u32]>::new_slice(comptime!(blueprint.tokens)),
+            seqs: Shared::<[u32]>::new_slice(comptime!(blueprint.tokens)),
+            keys: Shared::<[u32]>::new_slice(TILE),
+            staged: Shared::<[Quad]>::new_slice(comptime!(TILE * STRIDE)),
+            scores: Shared::<[f32]>::new_slice(comptime!(TILE * rows)),
+            maxima: Shared::<[f32]>::new_slice(rows),
+            sums: Shared::<[f32]>::new_slice(rows),
+            rescale: Shared::<[f32]>::new_slice(rows),
+        }
+    }
+}
+
+/// A unit's sums of weighted values, zero: `[rows, per_lane]`.
+#[cube]
+pub(super) fn new_values(#[comptime] blueprint: AttendBlueprint) -> Array<f32> {
+    let share = comptime!(Share::of_values(&blueprint));
+    let len = comptime!(share.rows * share.per_lane);
+    let mut values = Array::<f32>::new(len);
+    #[unroll(blueprint.units > 1)]
+    for i in 0..len {
+        values[i] = 0.0f32;
+    }
+    values
+}
+
+/// Finds the tile's positions in the pool. Positions outside the run are sought in the null block:
+/// whatever lies there is masked, and its V is not read.
+#[cube]
+pub(super) fn locate(
+    step: &[u32],
+    scratch: &mut Scratch,
+    seq: usize,
+    kv_head: usize,
+    tile_start: usize,
+    run: &Run,
+    #[comptime] blueprint: AttendBlueprint,
+) {
+    let block_size = comptime!(blueprint.block_size);
+    let head_len = comptime!(blueprint.block_size * blueprint.head_dim);
+    let tables = step[comptime!(block_tables_word(blueprint.group))] as usize;
+    let row_len = step[comptime!(blocks_per_seq_word(blueprint.group))] as usize;
+    // The tile before has been read.
+    sync_cube();
+    let mut i = UNIT_POS as usize;
+    while i < TILE {
+        let position = tile_start + i;
+        let mut key = 0usize;
+        if position >= run.start && position < run.end {
+            let block = step[tables + seq * row_len + position / block_size] as usize;
+            let head = block * comptime!(2 * blueprint.num_kv_heads) + kv_head;
+            key = head * head_len + position % block_size * comptime!(blueprint.head_dim);
+        }
+        scratch.keys[i] = key as u32;
+        i += comptime!(blueprint.units);
+    }
+    sync_cube();
+}
+
+/// Scores of every row and position of the tile; [`MASKED`] where a row does not see a position.
+#[cube]
+pub(super) fn score(
+    pool: &[f32],
+    scratch: &mut Scratch,
+    seq: usize,
+    tile_start: usize,
+    #[comptime] blueprint: AttendBlueprint,
+) {
+    let share = comptime!(Share::of_positions(&blueprint));
+    let quads = comptime!(padded_quads(blueprint.head_dim));
+    let rows = comptime!(blueprint.rows());
+    let many = comptime!(blueprint.units > 1);
+    let lane = UNIT_POS as usize % comptime!(share.lanes);
+    let row_lane = UNIT_POS as usize / comptime!(share.lanes);
+    let mut dots = Array::<f32>::new(comptime!(share.per_lane * share.rows));
+    #[unroll(many)]
+    for i in 0..comptime!(share.per_lane * share.rows) {
+        dots[i] = 0.0f32;
+    }
+    for chunk in 0..comptime!(quads / CHUNK) {
+        stage_keys(pool, scratch, chunk, comptime!(blueprint.clone()));
+        sync_cube();
+        #[unroll(many)]
+        for quad in 0..CHUNK {
+            #[unroll(many)]
+            for p in 0..comptime!(share.per_lane) {
+                let key = scratch.staged[(lane + p * comptime!(share.lanes)) * STRIDE + quad];
+                #[unroll(many)]
+                for r in 0..comptime!(share.rows) {
+                    // Rows past the last are computed from it and not kept.
+                    let row = (row_lane + r * comptime!(share.row_lanes)).min(rows - 1);
+                    let query = scratch.queries[row * quads + chunk * CHUNK + quad];
+                    let i = p * comptime!(share.rows) + r;
+                    dots[i] = add_product(dots[i], query, key);
+                }
+            }
+        }
+        sync_cube();
+    }
+    #[unroll(many)]
+    for p in 0..comptime!(share.per_lane) {
+        #[unroll(many)]
+        for r in 0..comptime!(share.rows) {
+            let row = row_lane + r * comptime!(share.row_lanes);
+            let i = lane + p * comptime!(share.lanes);
+            if row < rows {
+                let token = row / comptime!(blueprint.heads);
+                let position = tile_start as u32 + i as u32;
+                let own = scratch.positions[token];
+                let mut seen = scratch.seqs[token] == seq as u32 && position <= own;
+                if comptime!(blueprint.window.is_some()) {
+                    let window = comptime!(blueprint.window.unwrap_or(0) as u32);
+                    seen = seen && own - position.min(own) < window;
+                }
+                let dot = cap(
+                    dots[p * comptime!(share.rows) + r],
+                    comptime!(blueprint.soft_cap_bits),
+                );
+                scratch.scores[i * rows + row] = select(seen, dot, MASKED);
+            }
+        }
+    }
+    sync_cube();
+}
+
+#[cube]
+fn stage_keys(
+    pool: &[f32],
+    scratch: &mut Scratch,
+    chunk: usize,
+    #[comptime] blueprint: AttendBlueprint,
+) {
+    let d = comptime!(blueprint.head_dim);
+    let mut i = UNIT_POS as usize;
+    while i < comptime!(TILE * CHUNK) {
+        let position = i / CHUNK;
+        let column = (chunk * CHUNK + i % CHUNK) * 4;
+        let at = scratch.keys[position] as usize + column;
+        let mut quad = Quad::new(0.0f32);
+        #[unroll]
+        for k in 0..4usize {
+            if comptime!(d % (4 * CHUNK) == 0) {
+                quad.insert(k, pool[at + k]);
+            } else if column + k < d {
+                quad.insert(k, pool[at + k]);
+            }
+        }
+        scratch.staged[position * STRIDE + i % CHUNK] = quad;
+        i += comptime!(blueprint.units);
+    }
+}
+
+/// The online softmax: scores become weights, and earlier weights get a new scale.
+#[cube]
+pub(super) fn weigh(scratch: &mut Scratch, #[comptime] blueprint: AttendBlueprint) {
+    let rows = comptime!(blueprint.rows());
+    let mut row = UNIT_POS as usize;
+    while row < rows {
+        let before = scratch.maxima[row];
+        let mut maximum = before;
+        for i in 0..TILE {
+            maximum = maximum.max(scratch.scores[i * rows + row]);
+        }
+        scratch.maxima[row] = maximum;
+        scratch.rescale[row] = exp2(before - maximum);
+        row += comptime!(blueprint.units);
+    }
+    sync_cube();
+    let mut i = UNIT_POS as usize;
+    while i < comptime!(TILE * rows) {
+        let score = scratch.scores[i];
+        let weight = exp2(score - scratch.maxima[i % rows]);
+        // A row that has seen nothing yet has the maximum MASKED.
+        scratch.scores[i] = select(score > comptime!(MASKED / 2.0), weight, 0.0f32);
+        i += comptime!(blueprint.units);
+    }
+    sync_cube();
+    let mut row = UNIT_POS as usize;
+    while row < rows {
+        let mut sum = scratch.sums[row] * scratch.rescale[row];
+        for i in 0..TILE {
+            sum += scratch.scores[i * rows + row];
+        }
+        scratch.sums[row] = sum;
+        row += comptime!(blueprint.units);
+    }
+}
+
+/// Adds the tile's weighted values to `values`.
+#[cube]
+pub(super) fn add_values(
+    pool: &[f32],
+    scratch: &Scratch,
+    values: &mut Array<f32>,
+    tile_start: usize,
+    run: &Run,
+    #[comptime] blueprint: AttendBlueprint,
+) {
+    let share = comptime!(Share::of_values(&blueprint));
+    let rows = comptime!(blueprint.rows());
+    let many = comptime!(blueprint.units > 1);
+    let d = comptime!(blueprint.head_dim);
+    let lane = UNIT_POS as usize % comptime!(share.lanes);
+    let row_lane = UNIT_POS as usize / comptime!(share.lanes);
+    let value_offset = comptime!(blueprint.num_kv_heads * blueprint.block_size * d);
+    #[unroll(many)]
+    for r in 0..comptime!(share.rows) {
+        let row = (row_lane + r * comptime!(share.row_lanes)).min(rows - 1);
+        let rescale = scratch.rescale[row];
+        #[unroll(many)]
+        for j in 0..comptime!(share.per_lane) {
+            values[r * comptime!(share.per_lane) + j] *= rescale;
+        }
+    }
+    // Only positions of the run: others may hold anything, and 0 times that may be NaN.
+    let first = run.start.max(tile_start) - tile_start;
+    let end = (run.end - tile_start).min(TILE);
+    for i in first..end {
+        let at = scratch.keys[i] as usize + value_offset;
+        #[unroll(many)]
+        for j in 0..comptime!(share.per_lane) {
+            // Values past the last are computed from it and not kept.
+            let column = (lane + j * comptime!(share.lanes)).min(d - 1);
+            let value = pool[at + column];
+            #[unroll(many)]
+            for r in 0..comptime!(share.rows) {
+                let row = (row_lane + r * comptime!(share.row_lanes)).min(rows - 1);
+                let k = r * comptime!(share.per_lane) + j;
+                values[k] = fma(scratch.scores[i * rows + row], value, values[k]);
+            }
+        }
+    }
+}
+
+/// Writes the cube's rows, or their partial results.
+#[cube]
+pub(super) fn write(
+    output: &mut [f32],
+    scratch: &Scratch,
+    values: &Array<f32>,
+    token_start: usize,
+    head_start: usize,
+    split: usize,
+    #[comptime] blueprint: AttendBlueprint,
+) {
+    let share = comptime!(Share::of_values(&blueprint));
+    let many = comptime!(blueprint.units > 1);
+    let split_up = comptime!(blueprint.splits > 1);
+    let d = comptime!(blueprint.head_dim);
+    let out_len = comptime!(if split_up { blueprint.partial_len() * blueprint.splits } else { d });
+    let num_rows = output.len() / out_len;
+    let lane = UNIT_POS as usize % comptime!(share.lanes);
+    let row_lane = UNIT_POS as usize / comptime!(share.lanes);
+    #[unroll(many)]
+    for r in 0..comptime!(share.rows) {
+        let row = row_lane + r * comptime!(share.row_lanes);
+        let token = token_start + row / comptime!(blueprint.heads);
+        let head = head_start + row % comptime!(blueprint.heads);
+        let out_row = token * comptime!(blueprint.num_heads) + head;
+        if row < comptime!(blueprint.rows()) && out_row < num_rows {
+            let at = out_row * out_len + split * comptime!(blueprint.partial_len());
+            let sum = scratch.sums[row];
+            let mut factor = 1.0f32;
+            if comptime!(!split_up) {
+                factor = select(sum > 0.0f32, 1.0f32 / sum, 0.0f32);
+            } else if lane == 0 {
+                output[at + d] = scratch.maxima[row];
+                output[at + d + 1] = sum;
+            }
+            #[unroll(many)]
+            for j in 0..comptime!(share.per_lane) {
+                let column = lane + j * comptime!(share.lanes);
+                if column < d {
+                    output[at + column] = values[r * comptime!(share.per_lane) + j] * factor;
+                }
+            }
+        }
+    }
+}
+
+/// `sum` plus the product of two runs of four, in order.
+#[cube]
+fn add_product(sum: f32, a: Quad, b: Quad) -> f32 {
+    let sum = fma(a.extract(0usize), b.extract(0usize), sum);
+    let sum = fma(a.extract(1usize), b.extract(1usize), sum);
+    let sum = fma(a.extract(2usize), b.extract(2usize), sum);
+    fma(a.extract(3usize), b.extract(3usize), sum)
+}
+
+/// The exponent of 2 that a product of q and k stands for. With a soft cap the product is the
+/// score in units of the cap.
+#[cube]
+fn cap(product: f32, #[comptime] soft_cap_bits: Option<u32>) -> f32 {
+    if comptime!(soft_cap_bits.is_some()) {
+        let cap = comptime!(f32::from_bits(soft_cap_bits.unwrap_or(0)));
+        tanh(product) * comptime!(cap * std::f32::consts::LOG2_E)
+    } else {
+        product
+    }
+}
+
+/// Hyperbolic tangent with a relative error of a few ulp: the definition loses digits near zero,
+/// where scores mostly are, so there the odd series (to y^11) stands in.
+#[cube]
+fn tanh(y: f32) -> f32 {
+    let magnitude = y.abs().min(15.0f32);
+    let e = exp2(-magnitude * comptime!(2.0 * std::f32::consts::LOG2_E));
+    let far = (1.0f32 - e) / (1.0f32 + e);
+    let square = y * y;
+    let p = fma(square, comptime!(-1382.0f32 / 155_925.0), comptime!(62.0f32 / 2835.0));
+    let p = fma(square, p, comptime!(-17.0f32 / 315.0));
+    let p = fma(square, p, comptime!(2.0f32 / 15.0));
+    let p = fma(square, p, comptime!(-1.0f32 / 3.0));
+    let near = fma(y * square, p, y);
+    select(magnitude < 0.25f32, near, select(y < 0.0f32, -far, far))
+}
+
+/// 2^x for `x <= 0`, at least 2^-126: Taylor's series of 2^f for f in [-1/2, 1/2], whose rest is
+/// below 6e-9, times a power of two made of bits. Plain arithmetic, so the same on every device.
+#[cube]
+pub(super) fn exp2(x: f32) -> f32 {
+    let x = x.max(-126.0f32);
+    let whole = (x + 0.5f32).floor();
+    let f = x - whole;
+    let p = fma(f, 0.000_015_252_734_f32, 0.000_154_035_3_f32);
+    let p = fma(f, p, 0.001_333_355_8_f32);
+    let p = fma(f, p, 0.009_618_129_f32);
+    let p = fma(f, p, 0.055_504_11_f32);
+    let p = fma(f, p, 0.240_226_5_f32);
+    let p = fma(f, p, std::f32::consts::LN_2);
+    let p = fma(f, p, 1.0f32);
+    p * f32::from_bits(u32::cast_from(i32::cast_from(whole) + 127i32) << 23u32)
+}

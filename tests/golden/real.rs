@@ -1,0 +1,151 @@
+//! The two real models against transformers: log-probabilities of every prompt token and greedy
+//! continuations. Weights come from `cargo xtask setup`.
+
+use std::path::PathBuf;
+
+use forerun_models::devices::DeviceChoice;
+use forerun_models::model::ActivationMode;
+
+use crate::fixtures::{self, RealGoldens, RealPrompt};
+use crate::session::Session;
+
+/// Rows whose logits are downloaded at once: Gemma's are 1 MB each.
+const CHUNK_LEN: usize = 64;
+
+/// How far a device may be from the reference.
+struct Tolerance {
+    /// Largest difference of one log-probability.
+    logprob: f32,
+    /// Mean difference over a prompt.
+    mean: f32,
+    /// Greedy tokens are compared up to the first step with a smaller gap between the best two.
+    margin: f32,
+}
+
+/// Weights are decoded to f32; only the order of sums differs.
+const EXACT: Tolerance = Tolerance { logprob: 5e-3, mean: 5e-4, margin: 0.05 };
+/// Activations are rounded to 8 bits in front of each packed matrix, as llama.cpp does, whose
+/// log-probabilities differ from the reference by up to 0.3.
+const QUANTIZED: Tolerance = Tolerance { logprob: 0.3, mean: 0.03, margin: 0.25 };
+
+struct Model {
+    name: &'static str,
+    file: &'static str,
+}
+
+const SMOLLM2: Model = Model { name: "smollm2", file: "SmolLM2-135M-Instruct.Q4_1.gguf" };
+const GEMMA3: Model = Model { name: "gemma3", file: "gemma-3-270m-q4_k_m.gguf" };
+
+impl Model {
+    fn path(&self) -> PathBuf {
+        let home = std::env::var_os("FORERUN_HOME").map(PathBuf::from);
+        let cache = std::env::var_os("XDG_CACHE_HOME").map(|dir| PathBuf::from(dir).join("forerun"));
+        let user = std::env::var_os("HOME").map(|dir| PathBuf::from(dir).join(".cache/forerun"));
+        let root = home.or(cache).or(user).expect("one of FORERUN_HOME, XDG_CACHE_HOME, HOME");
+        let path = root.join("models").join(self.file);
+        assert!(path.is_file(), "{} is missing: run `cargo xtask setup`", path.display());
+        path
+    }
+
+    fn goldens(&self) -> RealGoldens {
+        fixtures::real(self.name)
+    }
+
+    fn open(&self, device: DeviceChoice, activations: ActivationMode) -> Session {
+        Session::open(&self.path(), device, activations)
+    }
+}
+
+/// log p(token) under softmax of `logits`.
+fn logprob(logits: &[f32], token: u32) -> f32 {
+    let max = logits.iter().copied().fold(f32::MIN, f32::max);
+    let sum: f64 = logits.iter().map(|&logit| f64::from(logit - max).exp()).sum();
+    logits[token as usize] - max - sum.ln() as f32
+}
+
+fn check_prompt(session: &mut Session, prompt: &RealPrompt, tolerance: &Tolerance, what: &str) {
+    session.reset();
+    let rows = session.all_logits(0, &prompt.ids, CHUNK_LEN);
+    let differences: Vec<f32> = (1..prompt.ids.len())
+        .map(|i| {
+            let expected = prompt.prompt_logprobs[i].expect("only the first is null");
+            (logprob(&rows[i - 1], prompt.ids[i]) - expected).abs()
+        })
+        .collect();
+    let worst = differences.iter().copied().fold(0.0, f32::max);
+    let mean = differences.iter().sum::<f32>() / differences.len() as f32;
+    println!("{what}: log-probabilities differ by at most {worst:.5}, {mean:.5} on average");
+    assert!(worst <= tolerance.logprob, "{what}: largest difference {worst}");
+    assert!(mean <= tolerance.mean, "{what}: mean difference {mean}");
+}
+
+fn check_greedy(
+    session: &mut Session,
+    prompt: &RealPrompt,
+    (tolerance, num_tokens): (&Tolerance, usize),
+    what: &str,
+) {
+    session.reset();
+    let (tokens, logits) = session.greedy(0, &prompt.ids, num_tokens);
+    for (step, golden) in prompt.greedy_steps.iter().take(num_tokens).enumerate() {
+        if golden.margin < tolerance.margin {
+            println!("{what}: greedy ids equal up to step {step}, margin {}", golden.margin);
+            return;
+        }
+        assert_eq!(tokens[step], prompt.greedy_ids[step], "{what}: greedy step {step}");
+        let (token, expected) = golden.top5[0];
+        let difference = (logprob(&logits[step], token) - expected).abs();
+        assert!(difference <= tolerance.logprob, "{what}: step {step} differs by {difference}");
+    }
+    println!("{what}: all {num_tokens} greedy ids equal");
+}
+
+fn check_model(model: &Model, activations: ActivationMode, tolerance: &Tolerance) {
+    let mut session = model.open(DeviceChoice::Cpu, activations);
+    for prompt in &model.goldens().prompts {
+        let what = format!("{} {} {activations:?}", model.name, prompt.name);
+        check_prompt(&mut session, prompt, tolerance, &what);
+        check_greedy(&mut session, prompt, (tolerance, prompt.greedy_ids.len()), &what);
+    }
+}
+
+#[test]
+fn smollm2_matches_the_reference_on_the_cpu_with_f32_activations() {
+    check_model(&SMOLLM2, ActivationMode::F32, &EXACT);
+}
+
+#[test]
+fn smollm2_matches_the_reference_on_the_cpu() {
+    check_model(&SMOLLM2, ActivationMode::Int8, &QUANTIZED);
+}
+
+#[test]
+fn gemma3_matches_the_reference_on_the_cpu_with_f32_activations() {
+    check_model(&GEMMA3, ActivationMode::F32, &EXACT);
+}
+
+#[test]
+fn gemma3_matches_the_reference_on_the_cpu() {
+    check_model(&GEMMA3, ActivationMode::Int8, &QUANTIZED);
+}
+
+/// A software GPU takes its time: the short prompt and a few tokens.
+fn check_short_on_wgpu(model: &Model) {
+    let mut session = model.open(DeviceChoice::Wgpu(None), ActivationMode::F32);
+    let goldens = model.goldens();
+    let prompt = goldens.prompts.iter().find(|prompt| prompt.name == "short");
+    let prompt = prompt.expect("there is a short prompt");
+    let what = format!("{} short on wgpu", model.name);
+    check_prompt(&mut session, prompt, &EXACT, &what);
+    check_greedy(&mut session, prompt, (&EXACT, 8), &what);
+}
+
+#[test]
+fn smollm2_matches_the_reference_on_wgpu() {
+    check_short_on_wgpu(&SMOLLM2);
+}
+
+#[test]
+fn gemma3_matches_the_reference_on_wgpu() {
+    check_short_on_wgpu(&GEMMA3);
+}
