@@ -44,7 +44,9 @@ fn main() {
         "MB",
         "1 row ms",
         "GB/s",
-        ROWS[1..].iter().map(|rows| format!("{rows:>6}")).collect::<String>(),
+        ROWS[1..]
+            .iter()
+            .fold(String::new(), |line, rows| format!("{line}{rows:>6}")),
         "rows/s",
         "GFLOP/s"
     );
@@ -76,13 +78,31 @@ impl Matrix {
         let mut state = 1u64;
         let lines = (0..num_lines).map(|_| {
             Line(std::array::from_fn(|i| {
-                state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+                state = state
+                    .wrapping_mul(6_364_136_223_846_793_005)
+                    .wrapping_add(1);
                 // The exponent byte of floats, where a line holds such.
-                if i % 2 == 1 { 0x20 } else { (state >> 56) as u8 }
+                if i % 2 == 1 {
+                    0x20
+                } else {
+                    (state >> 56) as u8
+                }
             }))
         });
-        let part = PartSpec { format, row_start: 0, num_rows: d_output };
-        Self { spec: MatrixSpec { d_input, d_output, parts: vec![part], activations: ActivationMode::Int8 }, lines: lines.collect() }
+        let part = PartSpec {
+            format,
+            row_start: 0,
+            num_rows: d_output,
+        };
+        Self {
+            spec: MatrixSpec {
+                d_input,
+                d_output,
+                parts: vec![part],
+                activations: ActivationMode::Int8,
+            },
+            lines: lines.collect(),
+        }
     }
 
     fn num_bytes(&self) -> usize {
@@ -92,7 +112,9 @@ impl Matrix {
 
 impl WeightSet {
     fn is_quantized(&self) -> bool {
-        self.matrices.iter().any(|matrix| matrix.spec.parts[0].format.is_quantized())
+        self.matrices
+            .iter()
+            .any(|matrix| matrix.spec.parts[0].format.is_quantized())
     }
 
     fn num_bytes(&self) -> usize {
@@ -102,8 +124,14 @@ impl WeightSet {
     /// The matrices that a pass of `num_rows` rows needs: a prefill needs the head for its last row
     /// only, so it is timed without.
     fn matrices(&self, num_rows: usize) -> impl Iterator<Item = &Matrix> {
-        let d_output_max = if num_rows == PREFILL_ROWS { 20_000 } else { usize::MAX };
-        self.matrices.iter().filter(move |matrix| matrix.spec.d_output < d_output_max)
+        let d_output_max = if num_rows == PREFILL_ROWS {
+            20_000
+        } else {
+            usize::MAX
+        };
+        self.matrices
+            .iter()
+            .filter(move |matrix| matrix.spec.d_output < d_output_max)
     }
 
     /// Multiply-adds of one row of a prefill.
@@ -118,11 +146,15 @@ impl WeightSet {
             .flat_map(|_| shapes)
             .map(|&(format, d_output, d_input)| Matrix::random(format, d_output, d_input))
             .collect();
-        Self { name: name.to_owned(), matrices }
+        Self {
+            name: name.to_owned(),
+            matrices,
+        }
     }
 
     fn with_head(mut self, vocab_size: usize, d_model: usize) -> Self {
-        self.matrices.push(Matrix::random(WeightFormat::Q8_0, vocab_size, d_model));
+        self.matrices
+            .push(Matrix::random(WeightFormat::Q8_0, vocab_size, d_model));
         self
     }
 }
@@ -130,8 +162,20 @@ impl WeightSet {
 /// Both models whole, then about 100 MB of each format in a model's shapes.
 fn weight_sets() -> impl Iterator<Item = WeightSet> {
     use WeightFormat as W;
-    let smollm2 = |format| [(format, 960, 576), (format, 576, 576), (format, 3072, 576), (format, 576, 1536)];
-    let gemma3 = [(W::Q5_0, 1536, 640), (W::Q4K, 640, 1024), (W::Q5_0, 4096, 640), (W::Q6K, 640, 2048)];
+    let smollm2 = |format| {
+        [
+            (format, 960, 576),
+            (format, 576, 576),
+            (format, 3072, 576),
+            (format, 576, 1536),
+        ]
+    };
+    let gemma3 = [
+        (W::Q5_0, 1536, 640),
+        (W::Q4K, 640, 1024),
+        (W::Q5_0, 4096, 640),
+        (W::Q6K, 640, 2048),
+    ];
     // The k-quants' blocks of 256 do not divide SmolLM2's rows.
     let in_256 = |format| [(format, 640, 1024), (format, 640, 2048)];
     let models = [
@@ -140,13 +184,26 @@ fn weight_sets() -> impl Iterator<Item = WeightSet> {
     ];
     let small = [W::Q4_1, W::Q8_0, W::Q4_0, W::Q5_0, W::F16, W::Bf16, W::F32];
     let small = small.map(|format| {
-        let layers = 800 / format.row_bytes(320).expect("whole blocks").div_ceil(10).max(1);
+        let layers = 800
+            / format
+                .row_bytes(320)
+                .expect("whole blocks")
+                .div_ceil(10)
+                .max(1);
         (format, layers.clamp(8, 40))
     });
     models
         .into_iter()
-        .chain([W::Q4K, W::Q6K].into_iter().map(move |format| WeightSet::new(format.name(), 80, &in_256(format))))
-        .chain(small.into_iter().map(move |(format, layers)| WeightSet::new(format.name(), layers, &smollm2(format))))
+        .chain(
+            [W::Q4K, W::Q6K]
+                .into_iter()
+                .map(move |format| WeightSet::new(format.name(), 80, &in_256(format))),
+        )
+        .chain(
+            small.into_iter().map(move |(format, layers)| {
+                WeightSet::new(format.name(), layers, &smollm2(format))
+            }),
+        )
 }
 
 struct Bench {
@@ -157,10 +214,12 @@ struct Bench {
 impl Bench {
     fn table_row(&self, set: &WeightSet, activations: ActivationMode) {
         let one = self.pass_seconds(set, 1, activations);
-        let ratios: String = ROWS[1..]
-            .iter()
-            .map(|&rows| format!("{:>6.2}", self.pass_seconds(set, rows, activations) / one))
-            .collect();
+        let ratios = ROWS[1..].iter().fold(String::new(), |line, &rows| {
+            format!(
+                "{line}{:>6.2}",
+                self.pass_seconds(set, rows, activations) / one
+            )
+        });
         let prefill = self.pass_seconds(set, PREFILL_ROWS, activations) / PREFILL_ROWS as f64;
         println!(
             "{:<16}{:>5}{:>7.1}{:>9.3}{:>7.1}{ratios}{:>9.0}{:>9.0}",
@@ -177,16 +236,34 @@ impl Bench {
     /// Seconds of a pass over the set with `num_rows` rows.
     fn pass_seconds(&self, set: &WeightSet, num_rows: usize, activations: ActivationMode) -> f64 {
         let matrices: Vec<&Matrix> = set.matrices(num_rows).collect();
-        let d_input = matrices.iter().map(|matrix| matrix.spec.d_input).max().unwrap_or(0);
-        let d_output = matrices.iter().map(|matrix| matrix.spec.d_output).max().unwrap_or(0);
-        let x: Vec<f32> = (0..num_rows * d_input).map(|i| (i % 17) as f32 - 8.0).collect();
+        let d_input = matrices
+            .iter()
+            .map(|matrix| matrix.spec.d_input)
+            .max()
+            .unwrap_or(0);
+        let d_output = matrices
+            .iter()
+            .map(|matrix| matrix.spec.d_output)
+            .max()
+            .unwrap_or(0);
+        let x: Vec<f32> = (0..num_rows * d_input)
+            .map(|i| (i % 17) as f32 - 8.0)
+            .collect();
         let mut out = vec![0.0; num_rows * d_output];
         self.fastest(matrices.len(), |index| {
             let matrix = matrices[index];
-            let MatrixSpec { d_input, d_output, .. } = matrix.spec;
-            let spec = MatrixSpec { activations, ..matrix.spec.clone() };
+            let MatrixSpec {
+                d_input, d_output, ..
+            } = matrix.spec;
+            let spec = MatrixSpec {
+                activations,
+                ..matrix.spec.clone()
+            };
             let parts = [bytemuck::cast_slice(&matrix.lines)];
-            let weights = Weights { spec: &spec, parts: &parts };
+            let weights = Weights {
+                spec: &spec,
+                parts: &parts,
+            };
             let out = &mut out[..num_rows * d_output];
             linear(&self.threads, &x[..num_rows * d_input], &weights, None, out);
             black_box(out);

@@ -6,6 +6,7 @@ mod generate;
 mod model_source;
 mod pull;
 mod report;
+mod runtime_dir;
 mod text_sink;
 
 use std::io::{self, Write};
@@ -24,7 +25,9 @@ fn main() -> ExitCode {
         )
         .with_writer(io::stderr)
         .init();
-    match run(&Cli::parse().command) {
+    let cli = Cli::parse();
+    runtime_dir::ensure(&cli.command);
+    match run(&cli.command) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) if is_closed_pipe(&error) => ExitCode::SUCCESS,
         Err(error) => {

@@ -10,7 +10,7 @@
 
 use cubecl::prelude::*;
 
-/// e^x: 0 below -87.33, finite above 88.
+/// e^x: 0 below -87, finite above 88.
 #[cube]
 pub fn exp(x: f32) -> f32 {
     let clamped = clamp(x, -87.0f32, 88.0f32);

@@ -158,7 +158,7 @@ const JOINED: u64 = (1 << 16) - 1;
 const OPEN: u64 = 1 << 16;
 const JOB: u64 = 1 << 17;
 /// The pool is being dropped.
-const STOPPED: u64 = u64::MAX & !OPEN;
+const STOPPED: u64 = !OPEN;
 
 struct Job {
     task: *const Task<'static>,
@@ -209,7 +209,7 @@ impl Shared {
         // SAFETY: the previous job is closed and its workers have left, so nobody reads `job`. The
         // lifetime of `task` may be forgotten because this function outlives every use of it.
         unsafe {
-            let task = std::mem::transmute::<*const Task<'_>, *const Task<'static>>(task);
+            let task = std::mem::transmute::<&Task<'_>, &'static Task<'static>>(task);
             *self.job.get() = Job { task, num_tasks };
         }
         self.next_task.store(0, Ordering::Relaxed);

@@ -164,7 +164,14 @@ impl ModelRunner {
             streams.push(stream.clone());
         });
         let (_, normed) = last.normed(self.decoder.last_norm());
-        streams.iter().map(ResidualStream::value).chain([normed]).map(floats).collect()
+        let num_tokens = batch.num_tokens();
+        let live_rows = |states: Tensor<2>| {
+            let num_values = num_tokens * states.dims()[1];
+            let mut values = floats(states)?;
+            values.truncate(num_values);
+            Ok(values)
+        };
+        streams.iter().map(ResidualStream::value).chain([normed]).map(live_rows).collect()
     }
 
     fn run(&mut self, batch: &StepBatch, output: &mut StepOutput) -> Result<(), RunnerError> {

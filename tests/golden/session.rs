@@ -58,11 +58,6 @@ impl Session {
         self.lens = [0; SEQS_MAX];
     }
 
-    /// V.
-    pub(crate) fn vocab_size(&self) -> usize {
-        self.vocab_size
-    }
-
     /// Runs one ragged step and returns its logits, one `[V]` per row asked for, and its verdicts.
     pub(crate) fn step(&mut self, chunks: &[Chunk<'_>]) -> (Vec<Vec<f32>>, Vec<u32>) {
         let batch = self.batch(chunks);

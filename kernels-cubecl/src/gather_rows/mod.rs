@@ -9,10 +9,10 @@
 //!
 //! # Formula      `out[r, :] = x[rows[r], :]`
 //! # Errors       a row past x panics
-//! # Launch       native: on the calling thread
+//! # Launch       native: on the calling thread; device: a unit per output, padding rows are zeros
 //! # Numerics     copies bits
 //! # Cost         bytes = 8 M per row; bound: memory
-//! # Reference    the loop in `flex/tests.rs`   # Tests `flex/tests.rs`
+//! # Reference    the loop in the test   # Tests `flex.rs`
 
 use crate::backend::KernelBackend;
 use burn::backend::Dispatch;

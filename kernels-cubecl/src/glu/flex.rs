@@ -152,7 +152,9 @@ mod tests {
         let threads = Threads::new(NonZeroUsize::new(3).unwrap());
         for (num_rows, d_ff) in [(1, 1), (3, 17), (1, 5000), (37, 130), (7, 2049), (2, 16)] {
             let mut x = sample_values(5, num_rows * 2 * d_ff);
-            x.iter_mut().for_each(|value| *value *= 8.0);
+            for value in &mut x {
+                *value *= 8.0;
+            }
             for activation in [Activation::Silu, Activation::GeluTanh] {
                 let mut want = vec![0.0; num_rows * d_ff];
                 reference(&x, d_ff, activation, &mut want);

@@ -10,12 +10,13 @@
 //!                `x / 2 * (1 + tanh(c (x + 0.044715 x^3)))`, `c = sqrt(2 / pi)`, computed as
 //!                `x / (1 + e^(-2 c (x + 0.044715 x^3)))`, which is the same and cancels nothing
 //! # Errors       shapes that do not fit panic: the model fixed them when it was loaded
-//! # Launch       native: rows split over threads from [`flex::PARALLEL_LEN`] values on
+//! # Launch       native: rows split over threads from [`flex::PARALLEL_LEN`] values on;
+//!                device: a unit per output
 //! # Numerics     element by element; tolerance 1e-5 relative
 //! # Cost         bytes = 12 per output value; bound: memory
 //! # Source       Shazeer, "GLU Variants Improve Transformer", 2020; Hendrycks and Gimpel, "Gaussian
 //!                Error Linear Units", 2016, section 2
-//! # Reference    [`flex::reference`]   # Tests `flex/tests.rs`   # Bench `benches/native_ops.rs`
+//! # Reference    [`flex::reference`]   # Tests `flex.rs`   # Bench `benches/native_ops.rs`
 
 use crate::Activation;
 use crate::backend::KernelBackend;

@@ -9,19 +9,29 @@
 //!
 //! # Formula      `pool[slot / B, 0, g, slot % B, :] = k[t, g, :]`, and `[.., 1, ..] = v[t, g, :]`
 //! # Errors       a slot past the pool panics before anything is written
-//! # Launch       native: one task per head of K and of V, so that no two tasks share memory
+//! # Launch       native: one task per head of K and of V, so that no two tasks share memory;
+//!                device: a unit per value, padding rows write nothing
 //! # Numerics     copies bits; of two tokens with one slot the later wins
 //! # Cost         bytes = 16 G D per token; bound: memory
 //! # Source       Kwon et al., "PagedAttention", SOSP 2023, section 4.3
-//! # Reference    the loop in `flex/tests.rs`   # Tests `flex/tests.rs`   # Bench `benches/native_ops.rs`
+//! # Reference    the loop in the test   # Tests `flex.rs`   # Bench `benches/native_ops.rs`
 
 use crate::KvSpec;
 use crate::backend::KernelBackend;
 use burn::backend::Dispatch;
-use burn::tensor::{Int, Tensor};
+use burn::tensor::{Device, Int, Tensor};
 
 pub(crate) mod cube;
 pub mod flex;
+
+/// A pool of zeros for one layer, `[N, 2, G, B, D]`.
+///
+/// Made here because a tensor of several dimensions may be allocated with gaps between its rows
+/// (CUDA), and a pool with gaps would be copied by its first write.
+pub fn zeros(num_blocks: usize, spec: &KvSpec, device: &Device) -> Tensor<5> {
+    let shape = [num_blocks, 2, spec.num_kv_heads, spec.block_size, spec.head_dim];
+    Tensor::<1>::zeros([shape.iter().product()], device).reshape(shape)
+}
 
 /// Writes this step's K and V into the pool, which is moved through: with one owner the write is in
 /// place.

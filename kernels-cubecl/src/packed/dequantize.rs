@@ -240,6 +240,9 @@ mod tests {
             .collect();
         let mut values = [0.0; 3];
         dequantize_row(WeightFormat::F16, &row, &mut values);
-        assert_eq!(values, [1.5, -0.25, 65504.0]);
+        assert_eq!(
+            values.map(f32::to_bits),
+            [1.5, -0.25, 65504.0f32].map(f32::to_bits)
+        );
     }
 }

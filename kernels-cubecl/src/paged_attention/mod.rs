@@ -26,9 +26,8 @@
 //! # Launch       native: tasks are (sequence, kv head, run of rows), and segments of those where
 //!                rows are few and the context is long
 //! # Numerics     f32; tolerance 1e-5 of the size of the values averaged (their mean may cancel). Bits
-//!                of a row depend on its query and the K and V it
-//!                sees alone: not on batch mates, chunks, rows, blocks or threads; AVX2 and AVX-512
-//!                give the same bits
+//!                of a row depend on its query and the K and V it sees alone: not on batch mates,
+//!                chunks, rows, blocks or threads; AVX2 and AVX-512 give the same bits
 //! # Cost         bytes = 8 G D * context_len per sequence (K, V once per run of rows), FLOP = 4 H D
 //!                per pair of query and position; bound: memory for decode, compute for prefill
 //! # Source       Dao et al., "FlashAttention", 2022, algorithm 1; Kwon et al., "PagedAttention",

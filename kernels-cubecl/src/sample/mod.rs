@@ -26,7 +26,8 @@
 //! `ln` must have a small *relative* error near 1: the tokens with the most noise have u there.
 //!
 //! # Errors       none; bad rows are reported by status, so that their neighbours go on
-//! # Launch       native: tasks of [`flex::CHUNK`] tokens of a row, merged in order
+//! # Launch       native: tasks of [`flex::CHUNK`] tokens of a row, merged in order; device: a cube
+//!                per row, padding rows are zeros
 //! # Numerics     the token depends on its row and parameters alone, not on neighbours or threads;
 //!                backends agree unless two tokens are within some 1e-6 of each other
 //! # Cost         bytes = 4 V per row, twice with noise; bound: memory

@@ -24,7 +24,7 @@ pub const UNITS: usize = LANES * SLICES;
 /// Groups of `x` staged at once, for one row: 8 KB.
 const STAGED_GROUPS: usize = 64;
 /// Values that wait in shared memory for the end.
-const PLACE_LEN: usize = 4;
+const PLACE_LEN: usize = 7;
 /// Quads in a group.
 const QUADS: usize = GROUP_LEN / 4;
 
@@ -59,7 +59,7 @@ impl FewBlueprint {
 
     /// Rows whose sums are added at once.
     fn rows_per_pass(&self) -> usize {
-        self.rows.min(self.slices)
+        self.rows.min(self.slices).min(4)
     }
 }
 
@@ -75,22 +75,27 @@ pub fn linear_few(
 ) {
     let rows = comptime!(blueprint.rows);
     let lane = UNIT_POS as usize % comptime!(blueprint.lanes);
-    let row_tiles = shape.num_rows.div_ceil(comptime!(blueprint.lanes));
-    let row = CUBE_POS % row_tiles * comptime!(blueprint.lanes) + lane;
-    let token_start = CUBE_POS / row_tiles * rows;
+    let token_tiles = shape.num_tokens.div_ceil(rows);
+    // Cubes that read the same weights are neighbours, so that the second finds them in a cache.
+    let row = CUBE_POS / token_tiles * comptime!(blueprint.lanes) + lane;
+    let token_start = CUBE_POS % token_tiles * rows;
     let groups = shape.d_input.div_ceil(GROUP_LEN);
 
-    // What only the end needs waits in shared memory: `ptxas` would spill it to local memory.
+    // What the loop over K does not need waits in shared memory: kept in registers, `ptxas` would
+    // spill it.
     let mut place = Shared::<[u32]>::new_slice(PLACE_LEN);
     if UNIT_POS == 0 {
         place[0] = token_start as u32;
         place[1] = (row - lane) as u32;
-        place[2] = shape.row_start as u32;
-        place[3] = shape.d_output as u32;
+        place[2] = shape.num_tokens as u32;
+        place[3] = shape.num_rows as u32;
+        place[4] = shape.row_start as u32;
+        place[5] = shape.d_output as u32;
+        place[6] = shape.d_input as u32;
     }
-    // Each unit's slice likewise, while the next chunk is staged.
     let mut slices = Shared::<[u32]>::new_slice(comptime!(blueprint.units()));
     slices[UNIT_POS as usize] = (UNIT_POS as usize / comptime!(blueprint.lanes)) as u32;
+    sync_cube();
     // Units past the last row work on the last: they must reach the barriers.
     let packed = packed_row(row.min(shape.num_rows - 1), groups, blueprint.format);
     let mut sums = Array::<f32>::new(rows);
@@ -102,7 +107,7 @@ pub fn linear_few(
     let chunk_groups = comptime!(blueprint.chunk_groups());
     let mut chunk = 0usize;
     while chunk < groups {
-        stage(x, &shape, &mut tile, token_start, chunk, blueprint);
+        stage(x, &place, &mut tile, chunk, blueprint);
         sync_cube();
         let end = (chunk + chunk_groups).min(groups);
         let mut group = chunk + slices[UNIT_POS as usize] as usize;
@@ -132,32 +137,37 @@ pub fn linear_few(
         sync_cube();
         chunk += chunk_groups;
     }
-    let at_end = LinearShape {
-        num_tokens: shape.num_tokens,
-        d_input: shape.d_input,
-        num_rows: shape.num_rows,
-        row_start: place[2] as usize,
-        d_output: place[3] as usize,
-    };
-    let row = place[1] as usize + UNIT_POS as usize % comptime!(blueprint.lanes);
-    finish(output, &bias, &at_end, &sums, place[0] as usize, row, blueprint);
+    finish(output, &bias, &place, &sums, blueprint);
+}
+
+/// The shape, from shared memory.
+#[cube]
+fn shape_at(place: &Shared<[u32]>) -> LinearShape {
+    LinearShape {
+        num_tokens: place[2] as usize,
+        d_input: place[6] as usize,
+        num_rows: place[3] as usize,
+        row_start: place[4] as usize,
+        d_output: place[5] as usize,
+    }
 }
 
 /// Brings a chunk of the tile's rows of `x` into shared memory.
 #[cube]
 fn stage(
     x: &[f32],
-    shape: &LinearShape,
+    place: &Shared<[u32]>,
     tile: &mut Shared<[Quad]>,
-    token_start: usize,
     chunk: usize,
     #[comptime] blueprint: FewBlueprint,
 ) {
     let row_quads = comptime!(blueprint.chunk_groups() * QUADS);
+    let shape = shape_at(place);
+    let token_start = place[0] as usize;
     let mut i = UNIT_POS as usize;
     while i < comptime!(blueprint.rows * row_quads) {
         let column = chunk * GROUP_LEN + i % row_quads * 4;
-        tile[i] = read_quad(x, shape, token_start + i / row_quads, column);
+        tile[i] = read_quad(x, &shape, token_start + i / row_quads, column);
         i += comptime!(blueprint.units());
     }
 }
@@ -167,18 +177,19 @@ fn stage(
 fn finish(
     output: &mut [f32],
     bias: &ComptimeOption<&[f32]>,
-    shape: &LinearShape,
+    place: &Shared<[u32]>,
     sums: &Array<f32>,
-    token_start: usize,
-    row: usize,
     #[comptime] blueprint: FewBlueprint,
 ) {
     let rows = comptime!(blueprint.rows);
     let slices = comptime!(blueprint.slices);
+    let shape = shape_at(place);
+    let token_start = place[0] as usize;
+    let row = place[1] as usize + UNIT_POS as usize % comptime!(blueprint.lanes);
     if comptime!(slices == 1) {
         #[unroll]
         for r in 0..rows {
-            write_output(output, bias, shape, token_start + r, row, sums[r]);
+            write_output(output, bias, &shape, token_start + r, row, sums[r]);
         }
     } else {
         let lanes = comptime!(blueprint.lanes);
@@ -201,7 +212,7 @@ fn finish(
                     sum += partial[(s * pass_rows + slice) * lanes + lane];
                 }
                 let token = token_start + comptime!(pass * pass_rows) + slice;
-                write_output(output, bias, shape, token, row, sum);
+                write_output(output, bias, &shape, token, row, sum);
             }
             sync_cube();
         }

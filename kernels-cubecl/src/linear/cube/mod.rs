@@ -27,7 +27,7 @@ use many::ManyBlueprint;
 pub const FEW_ROWS_MAX: usize = 32;
 
 /// The numbers of rows a tile of [`few`] is compiled for.
-pub const FEW_TILES: [usize; 4] = [1, 4, 8, 16];
+pub const FEW_TILES: [usize; 3] = [1, 4, 8];
 
 /// A vector of four neighbouring values of K.
 type Quad = Vector<f32, Const<4>>;

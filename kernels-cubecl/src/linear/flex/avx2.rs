@@ -5,7 +5,15 @@
     reason = "every line is an operation on vectors or pointers"
 )]
 
-use std::arch::x86_64::*;
+use std::arch::x86_64::{
+    __m256, __m256i, _MM_HINT_T0, _mm_cvtsi32_si128, _mm_loadl_epi64, _mm_loadu_si128,
+    _mm_prefetch, _mm256_add_epi32, _mm256_add_ps, _mm256_and_si256, _mm256_castsi256_ps,
+    _mm256_cvtepi8_epi32, _mm256_cvtepi32_ps, _mm256_cvtepu8_epi32, _mm256_cvtepu16_epi32,
+    _mm256_cvtph_ps, _mm256_dpbusd_avx_epi32, _mm256_fmadd_ps, _mm256_loadu_ps, _mm256_loadu_si256,
+    _mm256_madd_epi16, _mm256_maddubs_epi16, _mm256_mul_ps, _mm256_or_si256, _mm256_set1_epi8,
+    _mm256_set1_epi16, _mm256_set1_epi32, _mm256_set1_ps, _mm256_setzero_ps, _mm256_sll_epi32,
+    _mm256_slli_epi32, _mm256_srl_epi32, _mm256_storeu_ps,
+};
 
 use super::lanes::{Job, Lanes};
 
@@ -32,9 +40,9 @@ impl<const VNNI: bool> Lanes for Avx2<VNNI> {
     #[inline(always)]
     unsafe fn enter(job: impl Job) {
         if VNNI {
-            with_vnni(job)
+            with_vnni(job);
         } else {
-            without_vnni(job)
+            without_vnni(job);
         }
     }
 

@@ -5,7 +5,15 @@
     reason = "every line is an operation on vectors or pointers"
 )]
 
-use std::arch::x86_64::*;
+use std::arch::x86_64::{
+    __m512, __m512i, _MM_HINT_T0, _mm_loadu_si128, _mm_prefetch, _mm256_loadu_si256,
+    _mm512_add_epi32, _mm512_add_ps, _mm512_and_si512, _mm512_castsi512_ps, _mm512_cvtepi8_epi32,
+    _mm512_cvtepi32_ps, _mm512_cvtepu8_epi32, _mm512_cvtepu16_epi32, _mm512_cvtph_ps,
+    _mm512_dpbusd_epi32, _mm512_fmadd_ps, _mm512_loadu_ps, _mm512_loadu_si512, _mm512_madd_epi16,
+    _mm512_maddubs_epi16, _mm512_mul_ps, _mm512_or_si512, _mm512_set1_epi8, _mm512_set1_epi16,
+    _mm512_set1_epi32, _mm512_set1_ps, _mm512_setzero_ps, _mm512_slli_epi32, _mm512_srli_epi32,
+    _mm512_storeu_ps,
+};
 
 use super::lanes::{Job, Lanes};
 
@@ -22,9 +30,9 @@ impl<const VNNI: bool> Lanes for Avx512<VNNI> {
     #[inline(always)]
     unsafe fn enter(job: impl Job) {
         if VNNI {
-            with_vnni(job)
+            with_vnni(job);
         } else {
-            without_vnni(job)
+            without_vnni(job);
         }
     }
 

@@ -117,12 +117,12 @@ unsafe fn scaled_dot<L: Lanes, Q: Quantized>(
 ) -> L::F {
     let start = |half: usize| L::splat_i32(x.starts[Q::STARTS[half] as usize]);
     let mut first = start(0);
-    for z in 0..VECTORS / 2 {
-        first = dot::<L, Q>(first, codes[z], x.codes[z]);
+    for (&w, &x) in codes[..VECTORS / 2].iter().zip(&x.codes[..VECTORS / 2]) {
+        first = dot::<L, Q>(first, w, x);
     }
     let mut last = if Q::SPLIT { start(1) } else { first };
-    for z in VECTORS / 2..VECTORS {
-        last = dot::<L, Q>(last, codes[z], x.codes[z]);
+    for (&w, &x) in codes[VECTORS / 2..].iter().zip(&x.codes[VECTORS / 2..]) {
+        last = dot::<L, Q>(last, w, x);
     }
     let product = L::mul(L::to_f32(last), scales.scales[1]);
     if Q::SPLIT {

@@ -6,6 +6,7 @@
 //! that is what a CPU multiplies fastest.
 //!
 //! - [`activations`]: rows of f32 to runs of int8;
+//! - [`inputs`]: what a product makes of its activations, and the buffers for it;
 //! - [`instructions`]: which instruction set, and the kernels compiled for it;
 //! - [`lanes`]: what an instruction set must do; [`avx512`], [`avx2`], [`portable`] do it;
 //! - [`formats`]: reading a run of each format; [`micro`]: the inner loops; [`tiles`]: the outer.
@@ -16,6 +17,7 @@ mod avx2;
 #[cfg(target_arch = "x86_64")]
 mod avx512;
 mod formats;
+mod inputs;
 mod instructions;
 mod lanes;
 mod micro;
@@ -24,14 +26,13 @@ mod portable;
 mod tests;
 mod tiles;
 
-use std::cell::RefCell;
+use std::ops::Range;
 
 pub use instructions::InstructionSet;
 
-use activations::Run;
+use inputs::{Inputs, SCRATCH};
 use tiles::Tiles;
 
-use crate::packed::dequantize::RUN_LEN;
 use crate::packed::native::{TILE_ROWS, TileLayout};
 use crate::spec::{ActivationMode, MatrixSpec, PartSpec};
 use crate::threads::{SendPtr, Threads};
@@ -58,8 +59,8 @@ pub fn linear(
 
 /// `out[t, n] = bias[n] + sum over k of x[t, k] * weights[n, k]`, all row-major.
 ///
-/// The bits of an output row depend on its input row, the weights and `instructions`; not on the other
-/// rows, nor on the number of threads. Nothing is allocated once the calling thread has seen its
+/// The bits of an output row depend on its input row, the weights and `instructions`; not on the
+/// other rows, nor on the number of threads. Nothing is allocated once the calling thread has seen its
 /// largest step.
 ///
 /// # Panics
@@ -81,9 +82,16 @@ pub fn linear_with(
         instructions.is_available(),
         "this CPU has no {instructions:?}"
     );
+    let product = Product {
+        instructions,
+        threads,
+        weights,
+        bias,
+        num_rows,
+    };
     SCRATCH.with_borrow_mut(|scratch| {
         let inputs = scratch.prepare(instructions, threads, x, weights.spec);
-        multiply(instructions, threads, num_rows, inputs, weights, bias, out);
+        product.compute(inputs, out);
     });
 }
 
@@ -131,136 +139,77 @@ fn is_int8(spec: &MatrixSpec, part: &PartSpec) -> bool {
     spec.activations == ActivationMode::Int8 && part.format.is_quantized()
 }
 
-/// Activations in the forms that the parts of a matrix need.
-#[derive(Clone, Copy)]
-struct Inputs<'a> {
-    int8: &'a [Run],
-    floats: &'a [f32],
-}
-
-thread_local! {
-    /// Of the thread that calls `linear`; workers have nothing to keep.
-    static SCRATCH: RefCell<Scratch> = const { RefCell::new(Scratch::new()) };
-}
-
-/// Buffers that grow to the largest step and are used again.
-struct Scratch {
-    int8: Vec<Run>,
-    floats: Vec<f32>,
-}
-
-/// Rows of activations that one task quantises.
-const ROWS_PER_TASK: usize = 16;
-
-impl Scratch {
-    const fn new() -> Self {
-        Self {
-            int8: Vec::new(),
-            floats: Vec::new(),
-        }
-    }
-
-    fn prepare<'a>(
-        &'a mut self,
-        instructions: InstructionSet,
-        threads: &Threads,
-        x: &'a [f32],
-        spec: &MatrixSpec,
-    ) -> Inputs<'a> {
-        let num_rows = x.len() / spec.d_input;
-        let num_runs = spec.d_input.div_ceil(RUN_LEN);
-        if spec.parts.iter().any(|part| is_int8(spec, part)) {
-            grow(&mut self.int8, num_rows * num_runs, Run::ZERO);
-            let runs = &mut self.int8[..num_rows * num_runs];
-            threads.for_each_chunk(runs, ROWS_PER_TASK * num_runs, |chunk, runs| {
-                let rows = &x[chunk * ROWS_PER_TASK * spec.d_input..];
-                instructions.quantize(rows, runs);
-            });
-        }
-        let has_floats = spec.parts.iter().any(|part| !is_int8(spec, part));
-        let is_padded = has_floats && spec.d_input % RUN_LEN != 0;
-        if is_padded {
-            let padded = num_runs * RUN_LEN;
-            grow(&mut self.floats, num_rows * padded, 0.0);
-            for (row, out) in x
-                .chunks_exact(spec.d_input)
-                .zip(self.floats.chunks_exact_mut(padded))
-            {
-                out[..row.len()].copy_from_slice(row);
-                out[row.len()..].fill(0.0);
-            }
-        }
-        Inputs {
-            int8: &self.int8,
-            floats: if is_padded { &self.floats } else { x },
-        }
-    }
-}
-
-/// Makes `values` at least `len` long.
-fn grow<T: Clone>(values: &mut Vec<T>, len: usize, value: T) {
-    if values.len() < len {
-        values.resize(len, value);
-    }
-}
-
 /// Tasks for each thread: enough that a thread which was put aside leaves little undone.
 const TASKS_PER_THREAD: usize = 4;
 
-/// Splits the tiles of all parts between the threads.
-fn multiply(
+/// One product, apart from its input and output.
+struct Product<'a> {
     instructions: InstructionSet,
-    threads: &Threads,
+    threads: &'a Threads,
+    weights: &'a Weights<'a>,
+    bias: Option<&'a [f32]>,
     num_rows: usize,
-    inputs: Inputs<'_>,
-    weights: &Weights<'_>,
-    bias: Option<&[f32]>,
-    out: &mut [f32],
-) {
-    let MatrixSpec {
-        d_input,
-        d_output,
-        parts,
-        ..
-    } = weights.spec;
-    let num_tiles: usize = parts
-        .iter()
-        .map(|part| part.num_rows.div_ceil(TILE_ROWS))
-        .sum();
-    let num_tasks = (threads.num_threads() * TASKS_PER_THREAD).min(num_tiles);
-    let out = SendPtr(out.as_mut_ptr());
-    threads.run(num_tasks, |task| {
-        let tiles = task * num_tiles / num_tasks..(task + 1) * num_tiles / num_tasks;
-        let mut part_start = 0;
-        for (part, bytes) in parts.iter().zip(weights.parts) {
-            let part_tiles = part.num_rows.div_ceil(TILE_ROWS);
-            let start = tiles.start.max(part_start) - part_start;
-            let end = tiles.end.clamp(part_start, part_start + part_tiles) - part_start;
-            part_start += part_tiles;
-            if start >= end {
-                continue;
+}
+
+impl Product<'_> {
+    /// Splits the tiles of all parts between the threads.
+    fn compute(&self, inputs: Inputs<'_>, out: &mut [f32]) {
+        let parts = &self.weights.spec.parts;
+        let num_tiles: usize = parts.iter().map(num_tiles).sum();
+        let num_tasks = (self.threads.num_threads() * TASKS_PER_THREAD).min(num_tiles);
+        let out = SendPtr(out.as_mut_ptr());
+        self.threads.run(num_tasks, |task| {
+            let tiles = task * num_tiles / num_tasks..(task + 1) * num_tiles / num_tasks;
+            let mut part_start = 0;
+            for (part, bytes) in parts.iter().zip(self.weights.parts) {
+                let part_end = part_start + self::num_tiles(part);
+                let start = tiles.start.max(part_start);
+                let end = tiles.end.min(part_end);
+                if start < end {
+                    let range = start - part_start..end - part_start;
+                    self.compute_tiles(part, bytes, range, inputs, &out);
+                }
+                part_start = part_end;
             }
-            let is_int8 = is_int8(weights.spec, part);
-            let rows = part.row_start..part.row_start + part.num_rows;
-            let work = Tiles {
-                weights: bytes,
-                layout: TileLayout::new(part.format, *d_input),
-                part_rows: part.num_rows,
-                tiles: start..end,
-                input: if is_int8 {
-                    inputs.int8.as_ptr().cast()
-                } else {
-                    inputs.floats.as_ptr().cast()
-                },
-                num_rows,
-                bias: bias.map(|bias| &bias[rows]),
-                // SAFETY: the part's columns lie in the output.
-                out: unsafe { out.get().add(part.row_start) },
-                out_stride: *d_output,
-            };
-            // SAFETY: `check` has compared all lengths, `prepare` has made the inputs that the
-            // format takes, and the tiles of this task are its own.
-            unsafe { instructions.kernel(part.format, is_int8)(&work) };
-        }
-    });
+        });
+    }
+
+    /// Computes tiles `range` of one part; no other task has the same.
+    fn compute_tiles(
+        &self,
+        part: &PartSpec,
+        bytes: &[u8],
+        range: Range<usize>,
+        inputs: Inputs<'_>,
+        out: &SendPtr<f32>,
+    ) {
+        let MatrixSpec {
+            d_input, d_output, ..
+        } = *self.weights.spec;
+        let is_int8 = is_int8(self.weights.spec, part);
+        let rows = part.row_start..part.row_start + part.num_rows;
+        let tiles = Tiles {
+            weights: bytes,
+            layout: TileLayout::new(part.format, d_input),
+            part_rows: part.num_rows,
+            range,
+            input: if is_int8 {
+                inputs.int8.as_ptr().cast()
+            } else {
+                inputs.floats.as_ptr().cast()
+            },
+            num_rows: self.num_rows,
+            bias: self.bias.map(|bias| &bias[rows]),
+            // SAFETY: the part's columns lie in the output.
+            out: unsafe { out.get().add(part.row_start) },
+            out_stride: d_output,
+        };
+        // SAFETY: `check` has compared all lengths, `prepare` has made the inputs that the format
+        // takes, the instructions are available, and the tiles of this task are its own.
+        unsafe { self.instructions.kernel(part.format, is_int8)(&tiles) };
+    }
+}
+
+fn num_tiles(part: &PartSpec) -> usize {
+    part.num_rows.div_ceil(TILE_ROWS)
 }

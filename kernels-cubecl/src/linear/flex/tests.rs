@@ -2,7 +2,9 @@
 
 use std::num::NonZeroUsize;
 
+use super::activations::Run;
 use super::*;
+use crate::packed::dequantize::RUN_LEN;
 use crate::packed::dequantize::dequantize_row;
 use crate::packed::format::WeightFormat;
 use crate::packed::native::{Line, pack};

@@ -25,7 +25,7 @@ pub(super) struct Tiles<'a> {
     /// Rows in the part.
     pub(super) part_rows: usize,
     /// Which tiles of the part.
-    pub(super) tiles: Range<usize>,
+    pub(super) range: Range<usize>,
     /// `[num_rows, num_runs]` inputs of the product.
     pub(super) input: *const u8,
     /// Rows of activations.
@@ -54,7 +54,7 @@ impl<P: Product> Job for Multiply<'_, P> {
         let mut start = 0;
         while start < work.num_rows {
             let end = (start + rows_per_pass).min(work.num_rows);
-            for tile in work.tiles.clone() {
+            for tile in work.range.clone() {
                 let rows_left = work.part_rows - tile * TILE_ROWS;
                 for lane in (0..TILE_ROWS.min(rows_left)).step_by(L::LANES) {
                     let column = Column::<L>::new(work, tile, lane);

@@ -15,8 +15,8 @@ use crate::step_inputs::{group_header, group_header_offset, header};
 use cubecl::ir::DeviceProperties;
 use cubecl::prelude::*;
 
-/// Values of q staged in shared memory at most, if one head fits: 8 KB.
-const STAGED_Q: usize = 2048;
+/// Values of q in shared memory, and sums of V, at most, if one head fits: 4 KB each.
+const STAGED_Q: usize = 1024;
 /// Rows of a cube at most.
 const ROWS_MAX: usize = 16;
 /// Units of a full cube.
@@ -125,112 +125,123 @@ pub fn attend(
     output: &mut [f32],
     #[comptime] blueprint: AttendBlueprint,
 ) {
-    let tokens = comptime!(blueprint.tokens);
-    let splits = comptime!(blueprint.splits);
-    let head_chunks = comptime!(blueprint.head_chunks());
-    let split = CUBE_POS % splits;
-    let head_start = CUBE_POS / splits % head_chunks * comptime!(blueprint.heads);
-    let kv_head = head_start / comptime!(blueprint.num_heads / blueprint.num_kv_heads);
-    let token_start = CUBE_POS / comptime!(splits * head_chunks) * tokens;
-
-    let num_tokens = step[header::NUM_TOKENS] as usize;
-    let token_end = (token_start + tokens).min(num_tokens);
     let mut scratch = Scratch::new(comptime!(blueprint.clone()));
-    let mut values = tile::new_values(comptime!(blueprint.clone()));
-    stage_queries(qkv, &mut scratch, token_start, head_start, comptime!(blueprint.clone()));
-    stage_rows(step, &mut scratch, token_start, token_end, comptime!(blueprint.clone()));
-
-    let mut seq = 0usize;
-    let mut seq_end = 0usize;
-    if token_start < token_end {
-        let seqs = step[header::SEQ_OF_TOKEN] as usize;
-        seq = step[seqs + token_start] as usize;
-        seq_end = step[seqs + token_end - 1] as usize + 1;
-    }
-    while seq < seq_end {
-        let run = sequence_run(
-            step,
-            seq,
-            token_start,
-            token_end,
-            split,
-            comptime!(blueprint.clone()),
-        );
-        let mut start = run.tile_start;
-        while start < run.end {
-            tile::locate(
-                step,
-                &mut scratch,
-                seq,
-                kv_head,
-                start,
-                &run,
-                comptime!(blueprint.clone()),
-            );
-            tile::score(pool, &mut scratch, seq, start, comptime!(blueprint.clone()));
-            tile::weigh(&mut scratch, comptime!(blueprint.clone()));
-            tile::add_values(
-                pool,
-                &scratch,
-                &mut values,
-                start,
-                &run,
-                comptime!(blueprint.clone()),
-            );
-            start += TILE;
-        }
-        seq += 1;
-    }
+    place_cube(step, &mut scratch, comptime!(blueprint.clone()));
     sync_cube();
-    tile::write(
-        output,
-        &scratch,
-        &values,
-        token_start,
-        head_start,
-        split,
-        comptime!(blueprint.clone()),
-    );
-}
-
-/// Positions `[start, end)` that a cube walks for one sequence, and the tile `start` lies in.
-#[derive(CubeType, Clone, Copy)]
-pub(super) struct Run {
-    pub(super) tile_start: usize,
-    pub(super) start: usize,
-    pub(super) end: usize,
-}
-
-/// The run of sequence `seq` for its tokens in `[token_start, token_end)`.
-#[cube]
-fn sequence_run(
-    step: &[u32],
-    seq: usize,
-    token_start: usize,
-    token_end: usize,
-    split: usize,
-    #[comptime] blueprint: AttendBlueprint,
-) -> Run {
-    let offsets = step[header::QUERY_OFFSETS] as usize;
-    let positions = step[header::POSITIONS] as usize;
-    let first = (step[offsets + seq] as usize).max(token_start);
-    let last = (step[offsets + seq + 1] as usize).min(token_end) - 1;
-    let end = step[positions + last] as usize + 1;
-    let mut start = 0usize;
-    if comptime!(blueprint.window.is_some()) {
-        let window = comptime!(blueprint.window.unwrap_or(0));
-        let seen = step[positions + first] as usize + 1;
-        start = seen - seen.min(window);
+    stage_queries(qkv, &mut scratch, comptime!(blueprint.clone()));
+    start_rows(step, &mut scratch, comptime!(blueprint.clone()));
+    while scratch.place[place::SEQ] < scratch.place[place::SEQ_END] {
+        // Every unit has read the condition.
+        sync_cube();
+        place_run(step, &mut scratch, comptime!(blueprint.clone()));
+        sync_cube();
+        while scratch.place[place::TILE_START] < scratch.place[place::RUN_END] {
+            tile::locate(step, &mut scratch, comptime!(blueprint.clone()));
+            tile::score(pool, &mut scratch, comptime!(blueprint.clone()));
+            tile::weigh(&mut scratch, comptime!(blueprint.clone()));
+            tile::add_values(pool, &mut scratch, comptime!(blueprint.clone()));
+            sync_cube();
+            if UNIT_POS == 0 {
+                scratch.place[place::TILE_START] += comptime!(TILE as u32);
+            }
+            sync_cube();
+        }
+        // Every unit has read the condition.
+        sync_cube();
+        if UNIT_POS == 0 {
+            scratch.place[place::SEQ] += 1;
+        }
+        sync_cube();
     }
-    let tile_start = start / TILE * TILE;
-    if comptime!(blueprint.splits > 1) {
-        let num_tiles = (end - tile_start).div_ceil(TILE);
-        let run_tiles = num_tiles.div_ceil(comptime!(blueprint.splits)).max(RUN_TILES_MIN);
-        let run_start = tile_start + split * run_tiles * TILE;
-        let run_end = (run_start + run_tiles * TILE).min(end);
-        Run { tile_start: run_start, start: start.max(run_start), end: run_end }
-    } else {
-        Run { tile_start, start, end }
+    tile::write(output, &scratch, comptime!(blueprint.clone()));
+}
+
+/// Words of [`Scratch::place`]: what a cube works on.
+///
+/// It lies in shared memory, as do the sums: nothing but indices lives in registers from one phase
+/// to the next, or `ptxas` would spill what a phase does not need.
+pub(super) mod place {
+    /// First token.
+    pub(crate) const TOKEN_START: usize = 0;
+    /// End of the live tokens.
+    pub(crate) const TOKEN_END: usize = 1;
+    /// First q head.
+    pub(crate) const HEAD_START: usize = 2;
+    /// Kv head.
+    pub(crate) const KV_HEAD: usize = 3;
+    /// Run of the context.
+    pub(crate) const SPLIT: usize = 4;
+    /// The sequence at hand.
+    pub(crate) const SEQ: usize = 5;
+    /// End of the sequences.
+    pub(crate) const SEQ_END: usize = 6;
+    /// First position of the tile at hand.
+    pub(crate) const TILE_START: usize = 7;
+    /// First position of the sequence to walk.
+    pub(crate) const RUN_START: usize = 8;
+    /// End of the positions to walk.
+    pub(crate) const RUN_END: usize = 9;
+    /// Number of words.
+    pub(crate) const LEN: usize = 10;
+}
+
+#[cube]
+fn place_cube(step: &[u32], scratch: &mut Scratch, #[comptime] blueprint: AttendBlueprint) {
+    if UNIT_POS == 0 {
+        let splits = comptime!(blueprint.splits);
+        let head_chunks = comptime!(blueprint.head_chunks());
+        let heads_per_kv = comptime!(blueprint.num_heads / blueprint.num_kv_heads);
+        let head_start = CUBE_POS / splits % head_chunks * comptime!(blueprint.heads);
+        let token_start = CUBE_POS / comptime!(splits * head_chunks) * comptime!(blueprint.tokens);
+        let num_tokens = step[header::NUM_TOKENS] as usize;
+        let token_end = (token_start + comptime!(blueprint.tokens)).min(num_tokens);
+        scratch.place[place::TOKEN_START] = token_start as u32;
+        scratch.place[place::TOKEN_END] = token_end as u32;
+        scratch.place[place::HEAD_START] = head_start as u32;
+        scratch.place[place::KV_HEAD] = (head_start / heads_per_kv) as u32;
+        scratch.place[place::SPLIT] = (CUBE_POS % splits) as u32;
+        if token_start < token_end {
+            let seqs = step[header::SEQ_OF_TOKEN] as usize;
+            scratch.place[place::SEQ] = step[seqs + token_start];
+            scratch.place[place::SEQ_END] = step[seqs + token_end - 1] + 1;
+        } else {
+            // Padding only.
+            scratch.place[place::SEQ] = 0u32;
+            scratch.place[place::SEQ_END] = 0u32;
+        }
+    }
+}
+
+/// Finds the positions that the cube walks for its tokens of the sequence at hand.
+#[cube]
+fn place_run(step: &[u32], scratch: &mut Scratch, #[comptime] blueprint: AttendBlueprint) {
+    if UNIT_POS == 0 {
+        let seq = scratch.place[place::SEQ] as usize;
+        let offsets = step[header::QUERY_OFFSETS] as usize + seq;
+        let positions = step[header::POSITIONS] as usize;
+        let first = step[offsets].max(scratch.place[place::TOKEN_START]);
+        let last = step[offsets + 1].min(scratch.place[place::TOKEN_END]) - 1;
+        let end = step[positions + last as usize] + 1;
+        let tile = comptime!(TILE as u32);
+        let mut start = 0u32;
+        if comptime!(blueprint.window.is_some()) {
+            let window = comptime!(blueprint.window.unwrap_or(0) as u32);
+            let seen = step[positions + first as usize] + 1;
+            start = seen - seen.min(window);
+        }
+        let mut tile_start = start / tile * tile;
+        let mut run_end = end;
+        if comptime!(blueprint.splits > 1) {
+            let num_tiles = (end - tile_start).div_ceil(tile);
+            let run_tiles = num_tiles
+                .div_ceil(comptime!(blueprint.splits as u32))
+                .max(comptime!(RUN_TILES_MIN as u32));
+            tile_start += scratch.place[place::SPLIT] * run_tiles * tile;
+            run_end = (tile_start + run_tiles * tile).min(end);
+        }
+        scratch.place[place::TILE_START] = tile_start;
+        scratch.place[place::RUN_START] = start.max(tile_start);
+        scratch.place[place::RUN_END] = run_end;
     }
 }
 
@@ -239,10 +250,10 @@ fn sequence_run(
 fn stage_queries(
     qkv: &[f32],
     scratch: &mut Scratch,
-    token_start: usize,
-    head_start: usize,
     #[comptime] blueprint: AttendBlueprint,
 ) {
+    let token_start = scratch.place[place::TOKEN_START] as usize;
+    let head_start = scratch.place[place::HEAD_START] as usize;
     let quads = comptime!(tile::padded_quads(blueprint.head_dim));
     let d = comptime!(blueprint.head_dim);
     let row_len = comptime!((blueprint.num_heads + 2 * blueprint.num_kv_heads) * d);
@@ -266,15 +277,11 @@ fn stage_queries(
     }
 }
 
-/// Notes position and sequence of the tile's tokens, and starts the softmax of its rows.
+/// Notes position and sequence of the tile's tokens, and starts the sums of its rows.
 #[cube]
-fn stage_rows(
-    step: &[u32],
-    scratch: &mut Scratch,
-    token_start: usize,
-    token_end: usize,
-    #[comptime] blueprint: AttendBlueprint,
-) {
+fn start_rows(step: &[u32], scratch: &mut Scratch, #[comptime] blueprint: AttendBlueprint) {
+    let token_start = scratch.place[place::TOKEN_START] as usize;
+    let token_end = scratch.place[place::TOKEN_END] as usize;
     let mut i = UNIT_POS as usize;
     while i < comptime!(blueprint.tokens) {
         let token = token_start + i;
@@ -295,6 +302,12 @@ fn stage_rows(
         scratch.rescale[row] = 1.0f32;
         row += comptime!(blueprint.units);
     }
+    let mut i = UNIT_POS as usize;
+    while i < comptime!(blueprint.rows() * blueprint.head_dim) {
+        scratch.values[i] = 0.0f32;
+        i += comptime!(blueprint.units);
+    }
+    sync_cube();
 }
 
 /// Word of the step buffer that holds the block tables' offset.

@@ -11,7 +11,7 @@
 //!
 //! Neighbours: called by [`super::attend`] alone.
 
-use super::attend::{AttendBlueprint, Run, RunExpand, block_tables_word, blocks_per_seq_word};
+use super::attend::{AttendBlueprint, block_tables_word, blocks_per_seq_word, place};
 use super::{MASKED, Quad, TILE};
 use cubecl::prelude::*;
 
@@ -58,6 +58,8 @@ impl Share {
 /// Shared memory of a cube.
 #[derive(CubeType)]
 pub(super) struct Scratch {
+    /// What the cube works on, by [`place`].
+    pub(super) place: Shared<[u32]>,
     /// Scaled queries, `[rows, padded_quads]`.
     pub(super) queries: Shared<[Quad]>,
     /// Position of each token.
@@ -74,6 +76,8 @@ pub(super) struct Scratch {
     pub(super) maxima: Shared<[f32]>,
     /// Per row: the sum of weights so far.
     pub(super) sums: Shared<[f32]>,
+    /// Weighted sums of V so far, `[rows, D]`.
+    pub(super) values: Shared<[f32]>,
     /// Per row: what the last tile's maximum scales earlier weights by.
     pub(super) rescale: Shared<[f32]>,
 }
@@ -84,6 +88,7 @@ impl Scratch {
         let rows = comptime!(blueprint.rows());
         let quads = comptime!(padded_quads(blueprint.head_dim));
         Scratch {
+            place: Shared::<[u32]>::new_slice(place::LEN),
             queries: Shared::<[Quad]>::new_slice(comptime!(rows * quads)),
             positions: Shared::<[u32]>::new_slice(comptime!(blueprint.tokens)),
             seqs: Shared::<[u32]>::new_slice(comptime!(blueprint.tokens)),
@@ -92,22 +97,10 @@ impl Scratch {
             scores: Shared::<[f32]>::new_slice(comptime!(TILE * rows)),
             maxima: Shared::<[f32]>::new_slice(rows),
             sums: Shared::<[f32]>::new_slice(rows),
+            values: Shared::<[f32]>::new_slice(comptime!(rows * blueprint.head_dim)),
             rescale: Shared::<[f32]>::new_slice(rows),
         }
     }
-}
-
-/// A unit's sums of weighted values, zero: `[rows, per_lane]`.
-#[cube]
-pub(super) fn new_values(#[comptime] blueprint: AttendBlueprint) -> Array<f32> {
-    let share = comptime!(Share::of_values(&blueprint));
-    let len = comptime!(share.rows * share.per_lane);
-    let mut values = Array::<f32>::new(len);
-    #[unroll(blueprint.units > 1)]
-    for i in 0..len {
-        values[i] = 0.0f32;
-    }
-    values
 }
 
 /// Finds the tile's positions in the pool. Positions outside the run are sought in the null block:
@@ -116,24 +109,24 @@ pub(super) fn new_values(#[comptime] blueprint: AttendBlueprint) -> Array<f32> {
 pub(super) fn locate(
     step: &[u32],
     scratch: &mut Scratch,
-    seq: usize,
-    kv_head: usize,
-    tile_start: usize,
-    run: &Run,
     #[comptime] blueprint: AttendBlueprint,
 ) {
     let block_size = comptime!(blueprint.block_size);
     let head_len = comptime!(blueprint.block_size * blueprint.head_dim);
     let tables = step[comptime!(block_tables_word(blueprint.group))] as usize;
     let row_len = step[comptime!(blocks_per_seq_word(blueprint.group))] as usize;
-    // The tile before has been read.
-    sync_cube();
+    let kv_head = scratch.place[place::KV_HEAD] as usize;
+    let table = tables + scratch.place[place::SEQ] as usize * row_len;
+    let tile_start = scratch.place[place::TILE_START];
+    let run_start = scratch.place[place::RUN_START];
+    let run_end = scratch.place[place::RUN_END];
     let mut i = UNIT_POS as usize;
     while i < TILE {
-        let position = tile_start + i;
+        let position = tile_start + i as u32;
         let mut key = 0usize;
-        if position >= run.start && position < run.end {
-            let block = step[tables + seq * row_len + position / block_size] as usize;
+        if position >= run_start && position < run_end {
+            let position = position as usize;
+            let block = step[table + position / block_size] as usize;
             let head = block * comptime!(2 * blueprint.num_kv_heads) + kv_head;
             key = head * head_len + position % block_size * comptime!(blueprint.head_dim);
         }
@@ -148,8 +141,6 @@ pub(super) fn locate(
 pub(super) fn score(
     pool: &[f32],
     scratch: &mut Scratch,
-    seq: usize,
-    tile_start: usize,
     #[comptime] blueprint: AttendBlueprint,
 ) {
     let share = comptime!(Share::of_positions(&blueprint));
@@ -183,6 +174,8 @@ pub(super) fn score(
         }
         sync_cube();
     }
+    let seq = scratch.place[place::SEQ];
+    let tile_start = scratch.place[place::TILE_START];
     #[unroll(many)]
     for p in 0..comptime!(share.per_lane) {
         #[unroll(many)]
@@ -191,9 +184,9 @@ pub(super) fn score(
             let i = lane + p * comptime!(share.lanes);
             if row < rows {
                 let token = row / comptime!(blueprint.heads);
-                let position = tile_start as u32 + i as u32;
+                let position = tile_start + i as u32;
                 let own = scratch.positions[token];
-                let mut seen = scratch.seqs[token] == seq as u32 && position <= own;
+                let mut seen = scratch.seqs[token] == seq && position <= own;
                 if comptime!(blueprint.window.is_some()) {
                     let window = comptime!(blueprint.window.unwrap_or(0) as u32);
                     seen = seen && own - position.min(own) < window;
@@ -272,14 +265,11 @@ pub(super) fn weigh(scratch: &mut Scratch, #[comptime] blueprint: AttendBlueprin
     }
 }
 
-/// Adds the tile's weighted values to `values`.
+/// Adds the tile's weighted values to the sums.
 #[cube]
 pub(super) fn add_values(
     pool: &[f32],
-    scratch: &Scratch,
-    values: &mut Array<f32>,
-    tile_start: usize,
-    run: &Run,
+    scratch: &mut Scratch,
     #[comptime] blueprint: AttendBlueprint,
 ) {
     let share = comptime!(Share::of_values(&blueprint));
@@ -289,30 +279,44 @@ pub(super) fn add_values(
     let lane = UNIT_POS as usize % comptime!(share.lanes);
     let row_lane = UNIT_POS as usize / comptime!(share.lanes);
     let value_offset = comptime!(blueprint.num_kv_heads * blueprint.block_size * d);
+    let mut sums = Array::<f32>::new(comptime!(share.rows * share.per_lane));
     #[unroll(many)]
     for r in 0..comptime!(share.rows) {
+        // Rows and columns past the last are computed from it and not kept.
         let row = (row_lane + r * comptime!(share.row_lanes)).min(rows - 1);
-        let rescale = scratch.rescale[row];
         #[unroll(many)]
         for j in 0..comptime!(share.per_lane) {
-            values[r * comptime!(share.per_lane) + j] *= rescale;
+            let column = (lane + j * comptime!(share.lanes)).min(d - 1);
+            let k = r * comptime!(share.per_lane) + j;
+            sums[k] = scratch.values[row * d + column] * scratch.rescale[row];
         }
     }
     // Only positions of the run: others may hold anything, and 0 times that may be NaN.
-    let first = run.start.max(tile_start) - tile_start;
-    let end = (run.end - tile_start).min(TILE);
-    for i in first..end {
+    let tile_start = scratch.place[place::TILE_START];
+    let first = scratch.place[place::RUN_START].max(tile_start) - tile_start;
+    let end = (scratch.place[place::RUN_END] - tile_start).min(comptime!(TILE as u32));
+    for i in first as usize..end as usize {
         let at = scratch.keys[i] as usize + value_offset;
         #[unroll(many)]
         for j in 0..comptime!(share.per_lane) {
-            // Values past the last are computed from it and not kept.
             let column = (lane + j * comptime!(share.lanes)).min(d - 1);
             let value = pool[at + column];
             #[unroll(many)]
             for r in 0..comptime!(share.rows) {
                 let row = (row_lane + r * comptime!(share.row_lanes)).min(rows - 1);
                 let k = r * comptime!(share.per_lane) + j;
-                values[k] = fma(scratch.scores[i * rows + row], value, values[k]);
+                sums[k] = fma(scratch.scores[i * rows + row], value, sums[k]);
+            }
+        }
+    }
+    #[unroll(many)]
+    for r in 0..comptime!(share.rows) {
+        let row = row_lane + r * comptime!(share.row_lanes);
+        #[unroll(many)]
+        for j in 0..comptime!(share.per_lane) {
+            let column = lane + j * comptime!(share.lanes);
+            if row < rows && column < d {
+                scratch.values[row * d + column] = sums[r * comptime!(share.per_lane) + j];
             }
         }
     }
@@ -323,44 +327,37 @@ pub(super) fn add_values(
 pub(super) fn write(
     output: &mut [f32],
     scratch: &Scratch,
-    values: &Array<f32>,
-    token_start: usize,
-    head_start: usize,
-    split: usize,
     #[comptime] blueprint: AttendBlueprint,
 ) {
-    let share = comptime!(Share::of_values(&blueprint));
-    let many = comptime!(blueprint.units > 1);
+    let token_start = scratch.place[place::TOKEN_START] as usize;
+    let head_start = scratch.place[place::HEAD_START] as usize;
+    let split = scratch.place[place::SPLIT] as usize;
     let split_up = comptime!(blueprint.splits > 1);
     let d = comptime!(blueprint.head_dim);
     let out_len = comptime!(if split_up { blueprint.partial_len() * blueprint.splits } else { d });
     let num_rows = output.len() / out_len;
-    let lane = UNIT_POS as usize % comptime!(share.lanes);
-    let row_lane = UNIT_POS as usize / comptime!(share.lanes);
-    #[unroll(many)]
-    for r in 0..comptime!(share.rows) {
-        let row = row_lane + r * comptime!(share.row_lanes);
+    let mut i = UNIT_POS as usize;
+    while i < comptime!(blueprint.rows() * d) {
+        let row = i / d;
+        let column = i % d;
         let token = token_start + row / comptime!(blueprint.heads);
         let head = head_start + row % comptime!(blueprint.heads);
         let out_row = token * comptime!(blueprint.num_heads) + head;
-        if row < comptime!(blueprint.rows()) && out_row < num_rows {
+        if out_row < num_rows {
             let at = out_row * out_len + split * comptime!(blueprint.partial_len());
             let sum = scratch.sums[row];
-            let mut factor = 1.0f32;
-            if comptime!(!split_up) {
-                factor = select(sum > 0.0f32, 1.0f32 / sum, 0.0f32);
-            } else if lane == 0 {
-                output[at + d] = scratch.maxima[row];
-                output[at + d + 1] = sum;
-            }
-            #[unroll(many)]
-            for j in 0..comptime!(share.per_lane) {
-                let column = lane + j * comptime!(share.lanes);
-                if column < d {
-                    output[at + column] = values[r * comptime!(share.per_lane) + j] * factor;
+            if comptime!(split_up) {
+                output[at + column] = scratch.values[i];
+                if column == 0 {
+                    output[at + d] = scratch.maxima[row];
+                    output[at + d + 1] = sum;
                 }
+            } else {
+                let factor = select(sum > 0.0f32, 1.0f32 / sum, 0.0f32);
+                output[at + column] = scratch.values[i] * factor;
             }
         }
+        i += comptime!(blueprint.units);
     }
 }
 

@@ -195,3 +195,5 @@ impl Kernel for TaskKernel<'_> {
 
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod world;

@@ -41,7 +41,9 @@ fn tokens_are_those_of_the_definition_for_every_vocabulary_and_temperature() {
             })
             .collect();
         let mut logits = sample_values(vocab_size as u64, rows.len() * vocab_size);
-        logits.iter_mut().for_each(|logit| *logit *= 12.0);
+        for logit in &mut logits {
+            *logit *= 12.0;
+        }
         for isa in Isa::all() {
             let got = run(isa, &logits, vocab_size, &rows);
             for (i, sampling) in rows.iter().enumerate() {
@@ -70,7 +72,9 @@ fn tokens_are_those_of_the_definition_for_every_vocabulary_and_temperature() {
 fn tiny_temperatures_give_the_argmax() {
     let vocab_size = 1000;
     let mut logits = sample_values(3, vocab_size);
-    logits.iter_mut().for_each(|logit| *logit *= 30.0);
+    for logit in &mut logits {
+        *logit *= 30.0;
+    }
     logits[617] = 30.5;
     for isa in Isa::all() {
         for temperature in [0.0, 1e-8, 1e-6, 1e-5, 1e-4, 1e-3, -1.0] {
@@ -100,7 +104,9 @@ fn rows_that_cannot_be_sampled_say_so_and_leave_their_neighbours_alone() {
     let good = sample_values(1, vocab_size);
     let with = |values: &[(usize, f32)]| {
         let mut logits = good.clone();
-        values.iter().for_each(|&(i, value)| logits[i] = value);
+        for &(i, value) in values {
+            logits[i] = value;
+        }
         logits
     };
     let rows = [

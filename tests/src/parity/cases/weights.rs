@@ -7,7 +7,7 @@ use burn::tensor::{Device, Tensor, TensorData};
 use forerun_kernels::embed::embed;
 use forerun_kernels::linear::linear;
 use forerun_kernels::packed::dequantize::dequantize_row;
-use forerun_kernels::{PackedMatrix, RawRows, WeightFormat};
+use forerun_kernels::{ActivationMode, PackedMatrix, RawRows, WeightFormat};
 
 pub(super) fn cases() -> Vec<Case> {
     let mut cases = embed_cases();
@@ -22,6 +22,8 @@ struct FileMatrix {
     runs: Vec<(WeightFormat, usize, Vec<u8>)>,
     /// Largest binding, to force several parts.
     binding_bytes_max: Option<u64>,
+    /// How native products treat activations.
+    activations: ActivationMode,
 }
 
 impl FileMatrix {
@@ -33,7 +35,12 @@ impl FileMatrix {
                 (format, num_rows, random.rows(format, num_rows, d_input))
             })
             .collect();
-        Self { d_input, runs, binding_bytes_max: None }
+        Self { d_input, runs, binding_bytes_max: None, activations: ActivationMode::Int8 }
+    }
+
+    fn with_f32_activations(mut self) -> Self {
+        self.activations = ActivationMode::F32;
+        self
     }
 
     fn pack(&self, device: &Device) -> PackedMatrix {
@@ -44,6 +51,7 @@ impl FileMatrix {
             .collect();
         PackedMatrix::pack(&rows, self.d_input, device, self.binding_bytes_max)
             .expect("the rows are valid")
+            .with_activations(self.activations)
     }
 
     /// The rows, decoded.
@@ -68,7 +76,8 @@ impl FileMatrix {
         let formats: Vec<_> =
             self.runs.iter().map(|run| format!("{}x{}", run.0, run.1)).collect();
         let cut = if self.binding_bytes_max.is_some() { " cut" } else { "" };
-        format!("K={} {}{cut}", self.d_input, formats.join("+"))
+        let mode = if self.activations == ActivationMode::F32 { " f32 activations" } else { "" };
+        format!("K={} {}{cut}{mode}", self.d_input, formats.join("+"))
     }
 }
 
@@ -113,6 +122,8 @@ fn linear_cases() -> Vec<Case> {
             let matrix = FileMatrix::new(d_input, &[(format, num_rows)]);
             cases.push(linear_case(matrix, num_tokens, num_tokens == 5));
         }
+        let matrix = FileMatrix::new(d_input, &[(format, 35)]).with_f32_activations();
+        cases.push(linear_case(matrix, 3, false));
     }
     // The shapes of a real layer.
     let qkv = [(WeightFormat::Q4_1, 576), (WeightFormat::Q4_1, 192), (WeightFormat::Q8_0, 192)];
@@ -136,14 +147,15 @@ fn linear_case(matrix: FileMatrix, num_tokens: usize, with_bias: bool) -> Case {
         let (matrix, x, bias) = (matrix.clone(), x.clone(), bias.clone());
         move || Output::Floats(product(&matrix, &x, bias.as_deref()))
     };
-    let quantized = matrix.runs.iter().any(|run| run.0.is_quantized());
+    let int8 = matrix.activations == ActivationMode::Int8
+        && matrix.runs.iter().any(|run| run.0.is_quantized());
     Case {
         op: "linear",
         name,
         tolerance: 1e-5,
         // Activations of 8 bits: steps of 1/127 of the largest of 32 values, and errors of many
         // values that partly cancel.
-        native_tolerance: if quantized { 1e-2 } else { 1e-5 },
+        native_tolerance: if int8 { 1e-2 } else { 1e-5 },
         expected: Box::new(expected),
         run: Box::new(move |device| {
             let x = TensorData::new(x.clone(), [num_tokens, d_input]);

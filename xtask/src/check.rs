@@ -1,0 +1,149 @@
+//! `cargo xtask check`: everything that can be said about the sources without running them, cheapest
+//! first. The first failure ends it.
+
+use anyhow::{Result, bail};
+
+use crate::paths::Paths;
+use crate::setup::{self, tools};
+use crate::shell::{Shell, answers, timed};
+use crate::tidy;
+
+/// Where cargo-deny's advisory database lives.
+const ADVISORY_HOST: &str = "github.com";
+
+/// Packages that may not be reached, as (from, to, why).
+const NOT_REACHABLE: [(&str, &str, &str); 4] = [
+    (
+        "forerun",
+        "burn-fusion",
+        "`Cube` must be the eager backend that our kernels are written for",
+    ),
+    (
+        "forerun-tests",
+        "burn-fusion",
+        "the tests must see the backend that the binary has",
+    ),
+    ("forerun-engine", "burn", "the engine is integers only"),
+    ("forerun-engine", "cubecl", "the engine is integers only"),
+];
+
+pub(crate) fn run(paths: &Paths) -> Result<()> {
+    timed("tidy", || tidy::run(paths))?;
+    timed("fmt", || {
+        Shell::cargo(&paths.root)
+            .args(["fmt", "--all", "--check"])
+            .run()
+    })?;
+    timed("boundaries", || boundaries(paths))?;
+    timed("typos", || typos(paths))?;
+    timed("deny", || deny(paths))?;
+    setup::to_compile(paths)?;
+    let clippy = [
+        "clippy",
+        "--workspace",
+        "--all-targets",
+        "--release",
+        "--",
+        "-D",
+        "warnings",
+    ];
+    timed("clippy", || Shell::cargo(&paths.root).args(clippy).run())?;
+    timed("doc", || doc(paths))?;
+    println!("all checks passed");
+    Ok(())
+}
+
+fn doc(paths: &Paths) -> Result<()> {
+    let doc = [
+        "doc",
+        "--workspace",
+        "--no-deps",
+        "--release",
+        "--document-private-items",
+    ];
+    Shell::cargo(&paths.root)
+        .args(doc)
+        .env("RUSTDOCFLAGS", "-D warnings")
+        .run()
+}
+
+/// Which packages may know of which: read from cargo's own graph.
+fn boundaries(paths: &Paths) -> Result<()> {
+    for (from, to, why) in NOT_REACHABLE {
+        let tree = Shell::cargo(&paths.root)
+            .args([
+                "tree",
+                "--locked",
+                "-e",
+                "features,normal,build",
+                "--prefix",
+                "none",
+                "-p",
+                from,
+            ])
+            .read()?;
+        if let Some(line) = find_package(&tree, to) {
+            bail!("{from} reaches `{line}`: {why} (`cargo tree -e features -p {from} -i {to}`)");
+        }
+    }
+    Ok(())
+}
+
+/// The first line of a tree that is `name v1.2.3`, or a package of that family (`name-part`).
+fn find_package<'a>(tree: &'a str, name: &str) -> Option<&'a str> {
+    tree.lines().find(|line| {
+        let package = line.split(' ').next().unwrap_or_default();
+        let family = package.strip_prefix(name);
+        family.is_some_and(|rest| rest.is_empty() || rest.starts_with('-'))
+    })
+}
+
+fn typos(paths: &Paths) -> Result<()> {
+    match tools::TYPOS.find(paths) {
+        Some(typos) => Shell::new(typos)
+            .dir(&paths.root)
+            .args(["--config", "typos.toml"])
+            .run(),
+        None => Ok(()),
+    }
+}
+
+fn deny(paths: &Paths) -> Result<()> {
+    let Some(deny) = tools::CARGO_DENY.find(paths) else {
+        return Ok(());
+    };
+    let deny = |args: &[&str]| Shell::new(&deny).dir(&paths.root).args(args).run();
+    deny(&[
+        "--offline",
+        "--log-level",
+        "error",
+        "check",
+        "licenses",
+        "bans",
+        "sources",
+    ])?;
+    if answers(ADVISORY_HOST) {
+        return deny(&["--log-level", "error", "check", "advisories"]);
+    }
+    println!("SKIPPED advisories: {ADVISORY_HOST}, which has their database, does not answer");
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_package_is_found_by_its_whole_name_or_family() {
+        let tree = "forerun-engine v0.1.0 (path)\nburnish v1.0.0\nthiserror v2.0.0\n";
+        assert_eq!(find_package(tree, "burn"), None);
+        assert_eq!(
+            find_package(&format!("{tree}burn v0.22.1"), "burn"),
+            Some("burn v0.22.1")
+        );
+        assert_eq!(
+            find_package("burn-ir feature \"std\"", "burn"),
+            Some("burn-ir feature \"std\"")
+        );
+    }
+}
