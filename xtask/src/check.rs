@@ -1,6 +1,8 @@
 //! `cargo xtask check`: everything that can be said about the sources without running them, cheapest
 //! first. The first failure ends it.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use anyhow::{Result, bail};
 
 use crate::paths::Paths;
@@ -35,6 +37,7 @@ pub(crate) fn run(paths: &Paths) -> Result<()> {
             .run()
     })?;
     timed("boundaries", || boundaries(paths))?;
+    timed("unified features", || unified_features(paths))?;
     timed("typos", || typos(paths))?;
     timed("deny", || deny(paths))?;
     setup::to_compile(paths)?;
@@ -87,6 +90,54 @@ fn boundaries(paths: &Paths) -> Result<()> {
         }
     }
     Ok(())
+}
+
+/// Packages that are built by themselves now and then, and reach burn.
+const SELECTIONS: [&str; 3] = ["forerun-kernels", "forerun-tests", "forerun"];
+
+/// Every selection of packages must switch on the same features of the crates below burn, or burn
+/// is compiled once per selection: `kernels-cubecl/Cargo.toml` lists what that takes.
+fn unified_features(paths: &Paths) -> Result<()> {
+    let workspace = features(paths, &["--workspace"])?;
+    for package in SELECTIONS {
+        for (name, found) in features(paths, &["-p", package])? {
+            let expected = workspace.get(&name);
+            if expected != Some(&found) {
+                bail!(
+                    "`-p {package}` builds {name} with features {found:?}, the workspace with \
+                     {expected:?}: add what is missing to kernels-cubecl/Cargo.toml"
+                );
+            }
+        }
+    }
+    Ok(())
+}
+
+/// The sets of features with which each crate of a selection is built.
+fn features(paths: &Paths, selection: &[&str]) -> Result<BTreeMap<String, BTreeSet<String>>> {
+    let tree = Shell::cargo(&paths.root)
+        .args([
+            "tree",
+            "--locked",
+            "-e",
+            "normal,build,features",
+            "--prefix",
+            "none",
+        ])
+        .args(["-f", "{p}|{f}"])
+        .args(selection)
+        .read()?;
+    let mut features: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+    for line in tree.lines() {
+        let line = line.trim_end_matches(" (*)");
+        if let Some((package, list)) = line.split_once('|') {
+            features
+                .entry(package.to_owned())
+                .or_default()
+                .insert(list.to_owned());
+        }
+    }
+    Ok(features)
 }
 
 /// The first line of a tree that is `name v1.2.3`, or a package of that family (`name-part`).

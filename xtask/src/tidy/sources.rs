@@ -27,7 +27,14 @@ const TRANSFER_PLACES: [&str; 3] = [
     "models/src/decoder_weights",
 ];
 
+/// Products of burn's own, which must not run in a forward path: ours keep their bits whatever the
+/// number of rows.
+const BURN_PRODUCTS: [&str; 4] = ["matmul", "softmax", "einsum", "bmm"];
+/// Where the forward path is.
+const FORWARD_FOLDER: &str = "models/src/";
+
 pub(super) fn check(file: &TextFile, findings: &mut Vec<Finding>) {
+    check_whole(file, findings);
     let mut found = |rule, line, what: String| {
         findings.push(Finding {
             rule,
@@ -36,28 +43,26 @@ pub(super) fn check(file: &TextFile, findings: &mut Vec<Finding>) {
             what,
         });
     };
-    let num_lines = file.text.lines().count();
-    if num_lines > FILE_LINES_MAX {
-        found(
-            "length",
-            0,
-            format!("{num_lines} lines, at most {FILE_LINES_MAX}: two ideas?"),
-        );
-    }
-    // The head of a `tests.rs` is that of the file beside it.
-    let has_head = file.text.starts_with("//!") || file.path.ends_with("tests.rs");
-    if !has_head && !file.text.trim().is_empty() {
-        found(
-            "head",
-            1,
-            "the file does not begin with `//!`: what it is, its neighbours".to_owned(),
-        );
-    }
     let may_transfer = !file.path.starts_with("models/src/")
         || TRANSFER_PLACES
             .iter()
             .any(|place| file.path.starts_with(place))
         || is_test_file(&file.path);
+    let in_forward_path = file.path.starts_with(FORWARD_FOLDER);
+    let call_rules: [(&str, &[&str], bool, &str); 2] = [
+        (
+            "transfer",
+            &TRANSFERS,
+            !may_transfer,
+            "outside the runner and the loaders",
+        ),
+        (
+            "burn-product",
+            &BURN_PRODUCTS,
+            in_forward_path,
+            "of burn in the forward path: use an op of forerun-kernels",
+        ),
+    ];
     let may_be_unsafe = file.path.starts_with(UNSAFE_FOLDER);
     let mut previous_safety = 0;
     for (number, line) in file
@@ -83,19 +88,43 @@ pub(super) fn check(file: &TextFile, findings: &mut Vec<Finding>) {
                 );
             }
         }
-        if let Some(call) = TRANSFERS
-            .iter()
-            .find(|call| !may_transfer && has_word(code, call))
-        {
-            found(
-                "transfer",
-                number,
-                format!("`{call}` outside the runner and the loaders"),
-            );
+        for (rule, calls, applies, advice) in call_rules {
+            if let Some(call) = calls.iter().find(|call| applies && has_word(code, call)) {
+                found(rule, number, format!("`{call}` {advice}"));
+            }
         }
         if let Some(word) = LEFTOVERS.iter().find(|word| line.contains(**word)) {
             found("leftover", number, format!("`{word}` left behind"));
         }
+    }
+}
+
+/// Rules about the file as a whole.
+fn check_whole(file: &TextFile, findings: &mut Vec<Finding>) {
+    let mut found = |rule, line, what: String| {
+        findings.push(Finding {
+            rule,
+            path: file.path.clone(),
+            line,
+            what,
+        });
+    };
+    let num_lines = file.text.lines().count();
+    if num_lines > FILE_LINES_MAX {
+        found(
+            "length",
+            0,
+            format!("{num_lines} lines, at most {FILE_LINES_MAX}: two ideas?"),
+        );
+    }
+    // The head of a `tests.rs` is that of the file beside it.
+    let has_head = file.text.starts_with("//!") || file.path.ends_with("tests.rs");
+    if !has_head && !file.text.trim().is_empty() {
+        found(
+            "head",
+            1,
+            "the file does not begin with `//!`: what it is, its neighbours".to_owned(),
+        );
     }
 }
 
@@ -165,6 +194,10 @@ mod tests {
         assert_eq!(
             rules("models/src/runner.rs", "let x = y.into_data();"),
             Vec::<&str>::new()
+        );
+        assert_eq!(
+            rules("models/src/decoder.rs", "let x = y.matmul(w);"),
+            ["burn-product"]
         );
         assert_eq!(
             rules("engine/src/a.rs", concat!("// FIX", "ME later")),

@@ -105,6 +105,11 @@ impl AttendBlueprint {
         self.head_dim + 2
     }
 
+    /// Values per row of the output.
+    pub(super) const fn out_len(&self) -> usize {
+        if self.splits > 1 { self.partial_len() * self.splits } else { self.head_dim }
+    }
+
     /// Factor on q, such that scores without a soft cap are exponents of 2.
     pub(super) fn query_factor(&self) -> f32 {
         let scale = f32::from_bits(self.scale_bits);
@@ -126,7 +131,12 @@ pub fn attend(
     #[comptime] blueprint: AttendBlueprint,
 ) {
     let mut scratch = Scratch::new(comptime!(blueprint.clone()));
+    if UNIT_POS == 0 {
+        let out_len = comptime!(blueprint.out_len());
+        scratch.place[place::OUT_ROWS] = (output.len() / out_len) as u32;
+    }
     place_cube(step, &mut scratch, comptime!(blueprint.clone()));
+    scratch.units[UNIT_POS as usize] = UNIT_POS;
     sync_cube();
     stage_queries(qkv, &mut scratch, comptime!(blueprint.clone()));
     start_rows(step, &mut scratch, comptime!(blueprint.clone()));
@@ -181,8 +191,14 @@ pub(super) mod place {
     pub(crate) const RUN_START: usize = 8;
     /// End of the positions to walk.
     pub(crate) const RUN_END: usize = 9;
+    /// Where the block tables lie in the step.
+    pub(crate) const TABLES: usize = 10;
+    /// Length of a block table.
+    pub(crate) const TABLE_LEN: usize = 11;
+    /// Rows of the output.
+    pub(crate) const OUT_ROWS: usize = 12;
     /// Number of words.
-    pub(crate) const LEN: usize = 10;
+    pub(crate) const LEN: usize = 13;
 }
 
 #[cube]
@@ -195,6 +211,8 @@ fn place_cube(step: &[u32], scratch: &mut Scratch, #[comptime] blueprint: Attend
         let token_start = CUBE_POS / comptime!(splits * head_chunks) * comptime!(blueprint.tokens);
         let num_tokens = step[header::NUM_TOKENS] as usize;
         let token_end = (token_start + comptime!(blueprint.tokens)).min(num_tokens);
+        scratch.place[place::TABLES] = step[comptime!(block_tables_word(blueprint.group))];
+        scratch.place[place::TABLE_LEN] = step[comptime!(blocks_per_seq_word(blueprint.group))];
         scratch.place[place::TOKEN_START] = token_start as u32;
         scratch.place[place::TOKEN_END] = token_end as u32;
         scratch.place[place::HEAD_START] = head_start as u32;
@@ -258,7 +276,7 @@ fn stage_queries(
     let d = comptime!(blueprint.head_dim);
     let row_len = comptime!((blueprint.num_heads + 2 * blueprint.num_kv_heads) * d);
     let factor = comptime!(blueprint.query_factor());
-    let mut i = UNIT_POS as usize;
+    let mut i = tile::unit(&scratch.units);
     while i < comptime!(blueprint.rows() * quads) {
         let row = i / quads;
         let column = i % quads * 4;
@@ -282,7 +300,7 @@ fn stage_queries(
 fn start_rows(step: &[u32], scratch: &mut Scratch, #[comptime] blueprint: AttendBlueprint) {
     let token_start = scratch.place[place::TOKEN_START] as usize;
     let token_end = scratch.place[place::TOKEN_END] as usize;
-    let mut i = UNIT_POS as usize;
+    let mut i = tile::unit(&scratch.units);
     while i < comptime!(blueprint.tokens) {
         let token = token_start + i;
         if token < token_end {
@@ -295,27 +313,28 @@ fn start_rows(step: &[u32], scratch: &mut Scratch, #[comptime] blueprint: Attend
         }
         i += comptime!(blueprint.units);
     }
-    let mut row = UNIT_POS as usize;
+    let mut row = tile::unit(&scratch.units);
     while row < comptime!(blueprint.rows()) {
         scratch.maxima[row] = MASKED;
         scratch.sums[row] = 0.0f32;
         scratch.rescale[row] = 1.0f32;
         row += comptime!(blueprint.units);
     }
-    let mut i = UNIT_POS as usize;
+    let mut i = tile::unit(&scratch.units);
     while i < comptime!(blueprint.rows() * blueprint.head_dim) {
-        scratch.values[i] = 0.0f32;
+        // From the end, so that the address is of no use later and need not be kept.
+        scratch.values[comptime!(blueprint.rows() * blueprint.head_dim - 1) - i] = 0.0f32;
         i += comptime!(blueprint.units);
     }
     sync_cube();
 }
 
 /// Word of the step buffer that holds the block tables' offset.
-pub(super) const fn block_tables_word(group: usize) -> usize {
+const fn block_tables_word(group: usize) -> usize {
     group_header_offset(group) + group_header::BLOCK_TABLES
 }
 
 /// Word of the step buffer that holds the length of a block table.
-pub(super) const fn blocks_per_seq_word(group: usize) -> usize {
+const fn blocks_per_seq_word(group: usize) -> usize {
     group_header_offset(group) + group_header::BLOCKS_PER_SEQ
 }

@@ -11,7 +11,7 @@
 //!
 //! Neighbours: called by [`super::attend`] alone.
 
-use super::attend::{AttendBlueprint, block_tables_word, blocks_per_seq_word, place};
+use super::attend::{AttendBlueprint, place};
 use super::{MASKED, Quad, TILE};
 use cubecl::prelude::*;
 
@@ -60,6 +60,8 @@ impl Share {
 pub(super) struct Scratch {
     /// What the cube works on, by [`place`].
     pub(super) place: Shared<[u32]>,
+    /// Each unit's position, for [`unit`].
+    pub(super) units: Shared<[u32]>,
     /// Scaled queries, `[rows, padded_quads]`.
     pub(super) queries: Shared<[Quad]>,
     /// Position of each token.
@@ -89,6 +91,7 @@ impl Scratch {
         let quads = comptime!(padded_quads(blueprint.head_dim));
         Scratch {
             place: Shared::<[u32]>::new_slice(place::LEN),
+            units: Shared::<[u32]>::new_slice(blueprint.units),
             queries: Shared::<[Quad]>::new_slice(comptime!(rows * quads)),
             positions: Shared::<[u32]>::new_slice(comptime!(blueprint.tokens)),
             seqs: Shared::<[u32]>::new_slice(comptime!(blueprint.tokens)),
@@ -103,6 +106,13 @@ impl Scratch {
     }
 }
 
+/// This unit's position in the cube. A phase reads it from shared memory, so that what follows from
+/// it is computed anew in each: kept from phase to phase, it would cost registers that others need.
+#[cube]
+pub(super) fn unit(units: &Shared<[u32]>) -> usize {
+    units[UNIT_POS as usize] as usize
+}
+
 /// Finds the tile's positions in the pool. Positions outside the run are sought in the null block:
 /// whatever lies there is masked, and its V is not read.
 #[cube]
@@ -113,14 +123,13 @@ pub(super) fn locate(
 ) {
     let block_size = comptime!(blueprint.block_size);
     let head_len = comptime!(blueprint.block_size * blueprint.head_dim);
-    let tables = step[comptime!(block_tables_word(blueprint.group))] as usize;
-    let row_len = step[comptime!(blocks_per_seq_word(blueprint.group))] as usize;
     let kv_head = scratch.place[place::KV_HEAD] as usize;
-    let table = tables + scratch.place[place::SEQ] as usize * row_len;
+    let table = scratch.place[place::SEQ] * scratch.place[place::TABLE_LEN];
+    let table = (table + scratch.place[place::TABLES]) as usize;
     let tile_start = scratch.place[place::TILE_START];
     let run_start = scratch.place[place::RUN_START];
     let run_end = scratch.place[place::RUN_END];
-    let mut i = UNIT_POS as usize;
+    let mut i = unit(&scratch.units);
     while i < TILE {
         let position = tile_start + i as u32;
         let mut key = 0usize;
@@ -147,8 +156,8 @@ pub(super) fn score(
     let quads = comptime!(padded_quads(blueprint.head_dim));
     let rows = comptime!(blueprint.rows());
     let many = comptime!(blueprint.units > 1);
-    let lane = UNIT_POS as usize % comptime!(share.lanes);
-    let row_lane = UNIT_POS as usize / comptime!(share.lanes);
+    let lane = unit(&scratch.units) % comptime!(share.lanes);
+    let row_lane = unit(&scratch.units) / comptime!(share.lanes);
     let mut dots = Array::<f32>::new(comptime!(share.per_lane * share.rows));
     #[unroll(many)]
     for i in 0..comptime!(share.per_lane * share.rows) {
@@ -210,7 +219,7 @@ fn stage_keys(
     #[comptime] blueprint: AttendBlueprint,
 ) {
     let d = comptime!(blueprint.head_dim);
-    let mut i = UNIT_POS as usize;
+    let mut i = unit(&scratch.units);
     while i < comptime!(TILE * CHUNK) {
         let position = i / CHUNK;
         let column = (chunk * CHUNK + i % CHUNK) * 4;
@@ -233,7 +242,7 @@ fn stage_keys(
 #[cube]
 pub(super) fn weigh(scratch: &mut Scratch, #[comptime] blueprint: AttendBlueprint) {
     let rows = comptime!(blueprint.rows());
-    let mut row = UNIT_POS as usize;
+    let mut row = unit(&scratch.units);
     while row < rows {
         let before = scratch.maxima[row];
         let mut maximum = before;
@@ -245,7 +254,7 @@ pub(super) fn weigh(scratch: &mut Scratch, #[comptime] blueprint: AttendBlueprin
         row += comptime!(blueprint.units);
     }
     sync_cube();
-    let mut i = UNIT_POS as usize;
+    let mut i = unit(&scratch.units);
     while i < comptime!(TILE * rows) {
         let score = scratch.scores[i];
         let weight = exp2(score - scratch.maxima[i % rows]);
@@ -254,7 +263,7 @@ pub(super) fn weigh(scratch: &mut Scratch, #[comptime] blueprint: AttendBlueprin
         i += comptime!(blueprint.units);
     }
     sync_cube();
-    let mut row = UNIT_POS as usize;
+    let mut row = unit(&scratch.units);
     while row < rows {
         let mut sum = scratch.sums[row] * scratch.rescale[row];
         for i in 0..TILE {
@@ -276,8 +285,8 @@ pub(super) fn add_values(
     let rows = comptime!(blueprint.rows());
     let many = comptime!(blueprint.units > 1);
     let d = comptime!(blueprint.head_dim);
-    let lane = UNIT_POS as usize % comptime!(share.lanes);
-    let row_lane = UNIT_POS as usize / comptime!(share.lanes);
+    let lane = unit(&scratch.units) % comptime!(share.lanes);
+    let row_lane = unit(&scratch.units) / comptime!(share.lanes);
     let value_offset = comptime!(blueprint.num_kv_heads * blueprint.block_size * d);
     let mut sums = Array::<f32>::new(comptime!(share.rows * share.per_lane));
     #[unroll(many)]
@@ -334,9 +343,9 @@ pub(super) fn write(
     let split = scratch.place[place::SPLIT] as usize;
     let split_up = comptime!(blueprint.splits > 1);
     let d = comptime!(blueprint.head_dim);
-    let out_len = comptime!(if split_up { blueprint.partial_len() * blueprint.splits } else { d });
-    let num_rows = output.len() / out_len;
-    let mut i = UNIT_POS as usize;
+    let out_len = comptime!(blueprint.out_len());
+    let num_rows = scratch.place[place::OUT_ROWS] as usize;
+    let mut i = unit(&scratch.units);
     while i < comptime!(blueprint.rows() * d) {
         let row = i / d;
         let column = i % d;
