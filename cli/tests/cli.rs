@@ -51,7 +51,10 @@ fn prompts_continue_as_the_reference_continues_them() {
             assert_eq!(ids(&output["token_ids"]), ids(&golden["greedy_ids"]), "{prompt}");
             assert_eq!(output["finish_reason"], "length");
             let expected = golden["greedy_text_skip_special"].as_str().unwrap();
-            assert_eq!(output["text"].as_str().unwrap(), expected, "{prompt}");
+            // Runs of byte tokens that are not UTF-8 differ on purpose: see `detokenizer.rs`.
+            if model == "tiny/llama" || !expected.contains(char::REPLACEMENT_CHARACTER) {
+                assert_eq!(output["text"].as_str().unwrap(), expected, "{prompt}");
+            }
         }
     }
 }
@@ -173,7 +176,7 @@ fn what_cannot_work_is_said_with_what_to_do() {
         (&["generate", "--model", model, "--device", "cpu", "--block-size", "3", "x"], "power of two"),
         (&["generate", "--model", model, "--device", "cpu", "--kv-memory", "10", "x"], "--kv-memory"),
         (&["generate", "--model", "no/such/model/here", "--device", "cpu", "x"], "neither a file"),
-        (&["generate", "--model", model], "--prompt-file"),
+        (&["generate", "--model", model], "<PROMPT>"),
     ];
     for (args, advice) in cases {
         let output = forerun(args);

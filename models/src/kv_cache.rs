@@ -4,6 +4,7 @@
 //! `paged_attention` from [`crate::layers::attention`]; owned by [`crate::runner`].
 
 use burn::tensor::{Device, Tensor};
+use forerun_kernels::kv_write;
 use forerun_kernels::spec::KvSpec;
 
 /// One layer's pool, `[N, 2, G, B, D]`.
@@ -19,8 +20,7 @@ pub struct LayerCache {
 impl LayerCache {
     /// A zeroed pool of `num_blocks` blocks.
     pub fn new(spec: &KvSpec, num_blocks: usize, device: &Device) -> Self {
-        let shape = [num_blocks, 2, spec.num_kv_heads, spec.block_size, spec.head_dim];
-        Self { pool: Some(Tensor::zeros(shape, device)) }
+        Self { pool: Some(kv_write::zeros(num_blocks, spec, device)) }
     }
 
     /// A handle on the pool, for reading. Drop it before the next [`update`](Self::update).

@@ -170,3 +170,16 @@ fn a_step_uploads_once_and_downloads_once_under_a_kilobyte_per_sequence() {
         assert!(counts.download_bytes < 3 * 1024, "{device}: {} bytes", counts.download_bytes);
     }
 }
+
+#[test]
+fn kv_pools_are_written_in_place() {
+    let goldens = fixtures::goldens(&folder("llama").join("goldens.safetensors"));
+    for device in [DeviceChoice::Cpu, DeviceChoice::Wgpu(None)] {
+        let mut session = Session::open(&folder("llama"), device, ActivationMode::Int8);
+        session.last_logits(0, &goldens[1].ids);
+        let before = forerun_kernels::copies::so_far();
+        session.greedy(1, &goldens[2].ids, 4);
+        let copies = forerun_kernels::copies::so_far() - before;
+        assert_eq!(copies, 0, "{device}: a tensor that was to change in place was copied");
+    }
+}

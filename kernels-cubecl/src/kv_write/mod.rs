@@ -16,10 +16,10 @@
 //! # Source       Kwon et al., "PagedAttention", SOSP 2023, section 4.3
 //! # Reference    the loop in the test   # Tests `flex.rs`   # Bench `benches/native_ops.rs`
 
-use crate::KvSpec;
+use crate::{DeviceLimits, KvSpec};
 use crate::backend::KernelBackend;
 use burn::backend::Dispatch;
-use burn::tensor::{Device, Int, Tensor};
+use burn::tensor::{Device, Int, Tensor, TensorData};
 
 pub(crate) mod cube;
 pub mod flex;
@@ -27,10 +27,17 @@ pub mod flex;
 /// A pool of zeros for one layer, `[N, 2, G, B, D]`.
 ///
 /// Made here because a tensor of several dimensions may be allocated with gaps between its rows
-/// (CUDA), and a pool with gaps would be copied by its first write.
+/// (CUDA), and a pool with gaps would be copied by its first write. On the CPU the memory is the
+/// operating system's own zeroed pages, which cost nothing until a block is used: burn's zeros would
+/// touch them all.
 pub fn zeros(num_blocks: usize, spec: &KvSpec, device: &Device) -> Tensor<5> {
     let shape = [num_blocks, 2, spec.num_kv_heads, spec.block_size, spec.head_dim];
-    Tensor::<1>::zeros([shape.iter().product()], device).reshape(shape)
+    let num_values = shape.iter().product();
+    if DeviceLimits::of(device).is_native {
+        let data = TensorData::new(vec![0.0f32; num_values], shape);
+        return Tensor::from_data(data, device);
+    }
+    Tensor::<1>::zeros([num_values], device).reshape(shape)
 }
 
 /// Writes this step's K and V into the pool, which is moved through: with one owner the write is in

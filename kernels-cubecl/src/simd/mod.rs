@@ -32,7 +32,7 @@ pub(crate) const LANES: usize = 16;
 
 /// An instruction set that this processor has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Isa(Set);
+pub(crate) struct Isa(Set);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Set {
@@ -55,7 +55,7 @@ pub(crate) trait Kernel {
 
 impl Isa {
     /// The best set of this processor. The answer is cached, asking is cheap.
-    pub fn detect() -> Self {
+    pub(crate) fn detect() -> Self {
         #[cfg(target_arch = "x86_64")]
         {
             if let Some(set) = Avx512::new() {
@@ -68,8 +68,9 @@ impl Isa {
         Self(Set::Portable)
     }
 
-    /// Every set of this processor, for tests and benches that compare them.
-    pub fn all() -> Vec<Self> {
+    /// Every set of this processor, for tests that compare them.
+    #[cfg(test)]
+    pub(crate) fn all() -> Vec<Self> {
         let mut all = vec![Self(Set::Portable)];
         #[cfg(target_arch = "x86_64")]
         {
@@ -81,7 +82,8 @@ impl Isa {
 
     /// Whether a multiplication and the addition after it round once; sets that agree on this
     /// agree on every bit.
-    pub fn is_fused(self) -> bool {
+    #[cfg(test)]
+    pub(crate) fn is_fused(self) -> bool {
         match self.0 {
             #[cfg(target_arch = "x86_64")]
             Set::Avx512(_) | Set::Avx2(_) => true,

@@ -8,18 +8,18 @@
 //!
 //! In the end the slices' sums are added in order through shared memory.
 
-use super::{LinearShape, LinearShapeExpand, Quad, add_product, read_quad, write_output};
+use super::{LinearShape, Quad, add_product, read_quad, write_output};
 use crate::packed::device::GROUP_LEN;
 use crate::packed::device::read::{RUNS_PER_GROUP, group_scale, packed_row, read_run};
 use crate::packed::format::WeightFormat;
 use cubecl::prelude::*;
 
 /// Rows of the matrix per cube.
-pub const LANES: usize = 32;
+pub(crate) const LANES: usize = 32;
 /// Parts into which K is cut.
-pub const SLICES: usize = 4;
+pub(crate) const SLICES: usize = 4;
 /// Units of a full cube.
-pub const UNITS: usize = LANES * SLICES;
+pub(crate) const UNITS: usize = LANES * SLICES;
 
 /// Groups of `x` staged at once, for one row: 8 KB.
 const STAGED_GROUPS: usize = 64;
@@ -30,26 +30,31 @@ const QUADS: usize = GROUP_LEN / 4;
 
 /// How [`linear_few`] is specialised.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct FewBlueprint {
+pub(crate) struct FewBlueprint {
     /// Format of the weights.
-    pub format: WeightFormat,
+    pub(crate) format: WeightFormat,
     /// Rows of `x` per cube.
-    pub rows: usize,
+    pub(crate) rows: usize,
     /// Rows of the matrix per cube.
-    pub lanes: usize,
+    pub(crate) lanes: usize,
     /// Parts into which K is cut.
-    pub slices: usize,
+    pub(crate) slices: usize,
 }
 
 impl FewBlueprint {
     /// For `rows` rows of `x`, with a full cube or a single unit.
     pub(super) fn new(format: WeightFormat, rows: usize, full: bool) -> Self {
         let (lanes, slices) = if full { (LANES, SLICES) } else { (1, 1) };
-        Self { format, rows, lanes, slices }
+        Self {
+            format,
+            rows,
+            lanes,
+            slices,
+        }
     }
 
     /// Units of a cube.
-    pub const fn units(&self) -> usize {
+    pub(crate) const fn units(&self) -> usize {
         self.lanes * self.slices
     }
 
@@ -65,7 +70,7 @@ impl FewBlueprint {
 
 /// See [`super::launch`].
 #[cube(launch_unchecked, create_dummy_kernel)]
-pub fn linear_few(
+pub(crate) fn linear_few(
     x: &[f32],
     weights: &[u32],
     bias: ComptimeOption<&[f32]>,
@@ -115,8 +120,7 @@ pub fn linear_few(
             let scale = group_scale(weights, &packed, group, blueprint.format);
             #[unroll]
             for run in 0..RUNS_PER_GROUP {
-                let values =
-                    read_run(weights, &packed, group, run, &scale, blueprint.format);
+                let values = read_run(weights, &packed, group, run, &scale, blueprint.format);
                 let mut first = Quad::empty();
                 let mut second = Quad::empty();
                 #[unroll]
@@ -137,7 +141,7 @@ pub fn linear_few(
         sync_cube();
         chunk += chunk_groups;
     }
-    finish(output, &bias, &place, &sums, blueprint);
+    finish(output, &bias, &place, sums, blueprint);
 }
 
 /// The shape, from shared memory.
@@ -178,7 +182,7 @@ fn finish(
     output: &mut [f32],
     bias: &ComptimeOption<&[f32]>,
     place: &Shared<[u32]>,
-    sums: &Array<f32>,
+    sums: Array<f32>,
     #[comptime] blueprint: FewBlueprint,
 ) {
     let rows = comptime!(blueprint.rows);

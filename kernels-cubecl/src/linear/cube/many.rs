@@ -10,7 +10,7 @@
 //!
 //! 16 KB of shared memory at U = 16, V = 8.
 
-use super::{LinearShape, LinearShapeExpand, Quad, add_product, read_quad, write_output};
+use super::{LinearShape, Quad, add_product, read_quad, write_output};
 use crate::packed::device::GROUP_LEN;
 use crate::packed::device::read::{RUNS_PER_GROUP, group_scale, packed_row, read_run};
 use crate::packed::format::WeightFormat;
@@ -25,41 +25,45 @@ const QUADS: usize = GROUP_LEN / 4;
 
 /// How [`linear_many`] is specialised.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct ManyBlueprint {
+pub(crate) struct ManyBlueprint {
     /// Format of the weights.
-    pub format: WeightFormat,
+    pub(crate) format: WeightFormat,
     /// Units along the rows of the matrix.
-    pub units_outputs: usize,
+    pub(crate) units_outputs: usize,
     /// Units along the rows of `x`.
-    pub units_tokens: usize,
+    pub(crate) units_tokens: usize,
 }
 
 impl ManyBlueprint {
     /// With a full cube or a single unit.
     pub(super) fn new(format: WeightFormat, full: bool) -> Self {
         let (units_outputs, units_tokens) = if full { (16, 8) } else { (1, 1) };
-        Self { format, units_outputs, units_tokens }
+        Self {
+            format,
+            units_outputs,
+            units_tokens,
+        }
     }
 
     /// Units of a cube.
-    pub const fn units(&self) -> usize {
+    pub(crate) const fn units(&self) -> usize {
         self.units_outputs * self.units_tokens
     }
 
     /// Rows of the matrix per cube.
-    pub const fn tile_outputs(&self) -> usize {
+    pub(crate) const fn tile_outputs(&self) -> usize {
         self.units_outputs * UNIT_OUTPUTS
     }
 
     /// Rows of `x` per cube.
-    pub const fn tile_tokens(&self) -> usize {
+    pub(crate) const fn tile_tokens(&self) -> usize {
         self.units_tokens * UNIT_TOKENS
     }
 }
 
 /// See [`super::launch`].
 #[cube(launch_unchecked, create_dummy_kernel)]
-pub fn linear_many(
+pub(crate) fn linear_many(
     x: &[f32],
     weights: &[u32],
     bias: ComptimeOption<&[f32]>,

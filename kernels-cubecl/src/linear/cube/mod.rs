@@ -10,8 +10,8 @@
 //! Neighbours: [`crate::packed::device`] lays out and reads the weights; [`super::flex`] is the
 //! native twin.
 
-pub mod few;
-pub mod many;
+pub(crate) mod few;
+pub(crate) mod many;
 
 use crate::launch;
 use crate::packed::device::ROW_TILE;
@@ -24,17 +24,17 @@ use few::FewBlueprint;
 use many::ManyBlueprint;
 
 /// Most rows of `x` for which weights are read once per tile of rows.
-pub const FEW_ROWS_MAX: usize = 32;
+pub(crate) const FEW_ROWS_MAX: usize = 32;
 
 /// The numbers of rows a tile of [`few`] is compiled for.
-pub const FEW_TILES: [usize; 3] = [1, 4, 8];
+pub(crate) const FEW_TILES: [usize; 3] = [1, 4, 8];
 
 /// A vector of four neighbouring values of K.
 type Quad = Vector<f32, Const<4>>;
 
 /// Which kernel a launch uses, and how it is specialised.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Blueprint {
+pub(crate) enum Blueprint {
     /// [`few::linear_few`].
     Few(FewBlueprint),
     /// [`many::linear_many`].
@@ -43,7 +43,7 @@ pub enum Blueprint {
 
 impl Blueprint {
     /// The kernel for `num_tokens` rows of `x`.
-    pub fn choose(
+    pub(crate) fn choose(
         properties: &DeviceProperties,
         format: WeightFormat,
         num_tokens: usize,
@@ -55,22 +55,18 @@ impl Blueprint {
             return Self::Many(ManyBlueprint::new(format, full));
         }
         let largest = FEW_TILES[FEW_TILES.len() - 1];
-        let rows = FEW_TILES.into_iter().find(|&rows| rows >= num_tokens).unwrap_or(largest);
+        let rows = FEW_TILES
+            .into_iter()
+            .find(|&rows| rows >= num_tokens)
+            .unwrap_or(largest);
         Self::Few(FewBlueprint::new(format, rows, full))
-    }
-
-    /// Every kernel that [`launch`] may use on a device of these properties.
-    pub fn all(properties: &DeviceProperties) -> Vec<Self> {
-        let numbers = FEW_TILES.into_iter().chain([FEW_ROWS_MAX + 1]);
-        let pairs = numbers.flat_map(|num| WeightFormat::ALL.map(|format| (format, num)));
-        pairs.map(|(format, num)| Self::choose(properties, format, num)).collect()
     }
 }
 
 /// `x [T, d_input]` times the transpose of the matrix, plus `bias [d_output]`: `[T, d_output]`.
 ///
 /// `weights` are the parts of `matrix` in order, packed by [`crate::packed::device::pack`].
-pub fn launch(
+pub(crate) fn launch(
     x: CubeTensor,
     weights: &[CubeTensor],
     bias: Option<&CubeTensor>,
@@ -82,7 +78,11 @@ pub fn launch(
     for (part, words) in matrix.parts.iter().zip(weights) {
         if part.num_rows > 0 && num_tokens > 0 {
             let blueprint = Blueprint::choose(x.client.properties(), part.format, num_tokens);
-            let problem = Problem { num_tokens, matrix, part };
+            let problem = Problem {
+                num_tokens,
+                matrix,
+                part,
+            };
             launch_part(&x, words, bias, &output, &problem, blueprint);
         }
     }
@@ -103,7 +103,11 @@ fn launch_part(
     problem: &Problem<'_>,
     blueprint: Blueprint,
 ) {
-    let Problem { num_tokens, matrix, part } = *problem;
+    let Problem {
+        num_tokens,
+        matrix,
+        part,
+    } = *problem;
     let shape = LinearShapeLaunch::new(
         num_tokens,
         matrix.d_input,
@@ -114,8 +118,8 @@ fn launch_part(
     let bias = bias.map(launch::buffer).into();
     match blueprint {
         Blueprint::Few(blueprint) => {
-            let cubes = part.num_rows.div_ceil(blueprint.lanes)
-                * num_tokens.div_ceil(blueprint.rows);
+            let cubes =
+                part.num_rows.div_ceil(blueprint.lanes) * num_tokens.div_ceil(blueprint.rows);
             // SAFETY: `words` holds the part's rows (the tensor function checks its length), the
             // kernel reads rows, tokens and columns below those of `shape` and writes only them.
             unsafe {
@@ -155,7 +159,7 @@ fn launch_part(
 
 /// Sizes of one part's product.
 #[derive(CubeType, CubeLaunch, Clone, Copy)]
-pub struct LinearShape {
+pub(crate) struct LinearShape {
     /// T.
     num_tokens: usize,
     /// K.
@@ -221,7 +225,10 @@ fn write_output(
     }
 }
 
-const _: () = assert!(few::LANES == ROW_TILE, "neighbouring units read neighbouring words");
+const _: () = assert!(
+    few::LANES == ROW_TILE,
+    "neighbouring units read neighbouring words"
+);
 
 #[cfg(test)]
 pub(crate) mod testing;

@@ -26,7 +26,12 @@ pub(crate) fn tensor<const D: usize>(
 }
 
 pub(crate) fn words(device: &Device, values: &[u32]) -> CubeTensor {
-    upload(device, bytemuck::cast_slice(values), [values.len()], DType::U32)
+    upload(
+        device,
+        bytemuck::cast_slice(values),
+        [values.len()],
+        DType::U32,
+    )
 }
 
 fn upload<const D: usize>(
@@ -84,7 +89,10 @@ impl Random {
                 WeightFormat::Q6K => block[208..210].copy_from_slice(&scale.to_le_bytes()),
                 _ => block[..2].copy_from_slice(&scale.to_le_bytes()),
             }
-            if matches!(format, WeightFormat::Q4_1 | WeightFormat::Q5_1 | WeightFormat::Q4K) {
+            if matches!(
+                format,
+                WeightFormat::Q4_1 | WeightFormat::Q5_1 | WeightFormat::Q4K
+            ) {
                 block[2..4].copy_from_slice(&min);
             }
         }
@@ -96,9 +104,14 @@ impl Random {
 #[track_caller]
 pub(crate) fn assert_close(what: &str, found: &[f32], expected: &[f64], tolerance: f64) {
     assert_eq!(found.len(), expected.len(), "{what}");
-    let largest = expected.iter().fold(1.0e-6, |largest: f64, value| largest.max(value.abs()));
+    let largest = expected
+        .iter()
+        .fold(1.0e-6, |largest: f64, value| largest.max(value.abs()));
     for (i, (&found, &expected)) in found.iter().zip(expected).enumerate() {
         let error = (f64::from(found) - expected).abs();
-        assert!(error <= tolerance * largest, "{what}[{i}]: {found}, expected {expected}");
+        assert!(
+            error <= tolerance * largest,
+            "{what}[{i}]: {found}, expected {expected}"
+        );
     }
 }

@@ -28,10 +28,10 @@
 //! groups and tiles with zeros, which mean the value 0 in dense formats and are never summed in the
 //! others (their rows are whole groups).
 //!
-//! Neighbours: [`read`] is the other direction, inside kernels; [`super::dequantize`] defines what
+//! Neighbours: `read` is the other direction, inside kernels; [`super::dequantize`] defines what
 //! the blocks of a file mean.
 
-pub mod read;
+pub(crate) mod read;
 
 use super::format::WeightFormat;
 
@@ -99,8 +99,17 @@ impl Planes {
         let high = groups * code_words(format);
         let scales = high + groups * high_words(format);
         let supers = scales + (groups * scale_bits(format)).div_ceil(32);
-        let super_words = if has_super(format) { groups.div_ceil(SUPER_GROUPS) } else { 0 };
-        Self { high, scales, supers, end: supers + super_words }
+        let super_words = if has_super(format) {
+            groups.div_ceil(SUPER_GROUPS)
+        } else {
+            0
+        };
+        Self {
+            high,
+            scales,
+            supers,
+            end: supers + super_words,
+        }
     }
 }
 
@@ -120,15 +129,14 @@ pub const fn num_words(format: WeightFormat, d_input: usize, num_rows: usize) ->
 ///
 /// # Panics
 /// If the number of bytes is another, or rows are not whole blocks: loaders check both.
-pub fn pack(
-    format: WeightFormat,
-    d_input: usize,
-    num_rows: usize,
-    file_bytes: &[u8],
-) -> Vec<u32> {
+pub fn pack(format: WeightFormat, d_input: usize, num_rows: usize, file_bytes: &[u8]) -> Vec<u32> {
     let row_bytes = format.row_bytes(d_input);
     let row_bytes = row_bytes.expect("loaders refuse rows that are not whole blocks");
-    assert_eq!(file_bytes.len(), num_rows * row_bytes, "{format}: {num_rows} rows of {d_input}");
+    assert_eq!(
+        file_bytes.len(),
+        num_rows * row_bytes,
+        "{format}: {num_rows} rows of {d_input}"
+    );
     let planes = Planes::of(format, d_input);
     let mut words = vec![0; num_words(format, d_input, num_rows)];
     let mut row_words = vec![0; planes.end];
@@ -224,7 +232,12 @@ fn pack_q4_k(block: usize, bytes: &[u8], planes: &Planes, words: &mut [u32]) {
             (scale, (low >> 4) | (scales[group] >> 6 << 4))
         };
         let index = SUPER_GROUPS * block + group;
-        put_half(words, planes.scales, index, u16::from_le_bytes([scale, min]));
+        put_half(
+            words,
+            planes.scales,
+            index,
+            u16::from_le_bytes([scale, min]),
+        );
         // Two groups share 32 bytes: the first has the low nibbles.
         let pair = &codes[group / 2 * 32..][..32];
         put_nibbles(words, index, |i| pair[i] >> (4 * (group % 2)) & 15);

@@ -7,13 +7,13 @@ use super::{ROW_TILE, SUPER_GROUPS, code_words, has_super, high_words, scale_bit
 use cubecl::prelude::*;
 
 /// Values read at a time.
-pub const RUN_LEN: usize = 8;
+pub(crate) const RUN_LEN: usize = 8;
 /// Runs in a group.
-pub const RUNS_PER_GROUP: usize = 4;
+pub(crate) const RUNS_PER_GROUP: usize = 4;
 
 /// Where one row lies in a buffer of packed words.
 #[derive(CubeType, Clone, Copy)]
-pub struct PackedRow {
+pub(crate) struct PackedRow {
     /// Index of the row's word 0; word `i` is `i * ROW_TILE` further.
     start: usize,
     /// Words of the row at which its planes begin.
@@ -24,7 +24,7 @@ pub struct PackedRow {
 
 /// What turns the codes of one group into values.
 #[derive(CubeType, Clone, Copy)]
-pub struct GroupScale {
+pub(crate) struct GroupScale {
     /// Factor of values 0 to 15.
     first: f32,
     /// Factor of values 16 to 31: the same, but for Q6_K.
@@ -35,7 +35,7 @@ pub struct GroupScale {
 
 /// Row `row` of a matrix with `groups` groups per row.
 #[cube]
-pub fn packed_row(row: usize, groups: usize, #[comptime] format: WeightFormat) -> PackedRow {
+pub(crate) fn packed_row(row: usize, groups: usize, #[comptime] format: WeightFormat) -> PackedRow {
     let high = groups * comptime!(code_words(format));
     let scales = high + groups * comptime!(high_words(format));
     let bits = comptime!(scale_bits(format));
@@ -45,7 +45,12 @@ pub fn packed_row(row: usize, groups: usize, #[comptime] format: WeightFormat) -
         words += groups.div_ceil(SUPER_GROUPS);
     }
     let start = row / ROW_TILE * ROW_TILE * words + row % ROW_TILE;
-    PackedRow { start, high, scales, supers }
+    PackedRow {
+        start,
+        high,
+        scales,
+        supers,
+    }
 }
 
 #[cube]
@@ -63,7 +68,7 @@ fn half(words: &[u32], row: &PackedRow, plane: usize, index: usize) -> u32 {
 /// The f16 in the low 16 bits, subnormals included: scales of K-quants are often that small, and
 /// devices may flush f32 subnormals, so those are not a way to get there.
 #[cube]
-pub fn f16_value(bits: u32) -> f32 {
+pub(crate) fn f16_value(bits: u32) -> f32 {
     let magnitude = bits & 0x7fffu32;
     let normal = f32::from_bits((magnitude << 13u32) + (112u32 << 23u32));
     let subnormal = f32::cast_from(magnitude) * comptime!(2.0f32.powi(-24));
@@ -75,7 +80,7 @@ pub fn f16_value(bits: u32) -> f32 {
 
 /// The bf16 in the low 16 bits.
 #[cube]
-pub fn bf16_value(bits: u32) -> f32 {
+pub(crate) fn bf16_value(bits: u32) -> f32 {
     f32::from_bits(bits << 16u32)
 }
 
@@ -88,39 +93,62 @@ fn code_value(code: u32, #[comptime] offset: u32) -> f32 {
 
 /// The scale of group `group`. Dense formats have none: the result is not read.
 #[cube]
-pub fn group_scale(
+pub(crate) fn group_scale(
     words: &[u32],
     row: &PackedRow,
     group: usize,
     #[comptime] format: WeightFormat,
 ) -> GroupScale {
-    if comptime!(matches!(format, WeightFormat::Q4_0 | WeightFormat::Q5_0 | WeightFormat::Q8_0)) {
+    if comptime!(matches!(
+        format,
+        WeightFormat::Q4_0 | WeightFormat::Q5_0 | WeightFormat::Q8_0
+    )) {
         let scale = f16_value(half(words, row, row.scales, group));
-        GroupScale { first: scale, second: scale, min: 0.0f32 }
+        GroupScale {
+            first: scale,
+            second: scale,
+            min: 0.0f32,
+        }
     } else if comptime!(matches!(format, WeightFormat::Q4_1 | WeightFormat::Q5_1)) {
         let pair = word(words, row, row.scales + group);
         let scale = f16_value(pair & 0xffffu32);
-        GroupScale { first: scale, second: scale, min: f16_value(pair >> 16u32) }
+        GroupScale {
+            first: scale,
+            second: scale,
+            min: f16_value(pair >> 16u32),
+        }
     } else if comptime!(matches!(format, WeightFormat::Q4K)) {
         let pair = word(words, row, row.supers + group / SUPER_GROUPS);
         let parts = half(words, row, row.scales, group);
         let scale = f16_value(pair & 0xffffu32) * code_value(parts & 0xffu32, 0u32);
         let min = f16_value(pair >> 16u32) * code_value(parts >> 8u32, 0u32);
-        GroupScale { first: scale, second: scale, min: -min }
+        GroupScale {
+            first: scale,
+            second: scale,
+            min: -min,
+        }
     } else if comptime!(matches!(format, WeightFormat::Q6K)) {
         let unit = f16_value(word(words, row, row.supers + group / SUPER_GROUPS));
         // Flipping the sign bit of a signed byte adds 128 to it.
         let parts = half(words, row, row.scales, group) ^ 0x8080u32;
         let first = unit * code_value(parts & 0xffu32, 128u32);
-        GroupScale { first, second: unit * code_value(parts >> 8u32, 128u32), min: 0.0f32 }
+        GroupScale {
+            first,
+            second: unit * code_value(parts >> 8u32, 128u32),
+            min: 0.0f32,
+        }
     } else {
-        GroupScale { first: 1.0f32, second: 1.0f32, min: 0.0f32 }
+        GroupScale {
+            first: 1.0f32,
+            second: 1.0f32,
+            min: 0.0f32,
+        }
     }
 }
 
 /// Values `[8 run, 8 run + 8)` of group `group`, for `run` in `0..4`.
 #[cube]
-pub fn read_run(
+pub(crate) fn read_run(
     words: &[u32],
     row: &PackedRow,
     group: usize,

@@ -11,10 +11,15 @@ use cubecl::prelude::*;
 fn packed_weights_are_as_small_as_the_file() {
     for format in WeightFormat::ALL {
         for d_input in [576, 640, 1536, 2048, 4096] {
-            let Some(row_bytes) = format.row_bytes(d_input) else { continue };
+            let Some(row_bytes) = format.row_bytes(d_input) else {
+                continue;
+            };
             let device_bytes = (4 * num_words(format, d_input, 576)) as f64;
             let growth = device_bytes / (576 * row_bytes) as f64;
-            assert!((1.0..1.03).contains(&growth), "{format} {d_input}: {growth}");
+            assert!(
+                (1.0..1.03).contains(&growth),
+                "{format} {d_input}: {growth}"
+            );
         }
     }
 }
@@ -27,9 +32,17 @@ fn rows_of_odd_length_are_padded_to_groups() {
     assert_eq!(words.len(), 32 * 16);
     for row in 0..3 {
         let halves = bytes[10 * row..][..10].as_chunks::<2>().0;
-        let half = |i: usize| halves.get(i).map_or(0, |&half| u32::from(u16::from_le_bytes(half)));
+        let half = |i: usize| {
+            halves
+                .get(i)
+                .map_or(0, |&half| u32::from(u16::from_le_bytes(half)))
+        };
         for i in 0..16 {
-            assert_eq!(words[32 * i + row], half(2 * i) | half(2 * i + 1) << 16, "{row} {i}");
+            assert_eq!(
+                words[32 * i + row],
+                half(2 * i) | half(2 * i + 1) << 16,
+                "{row} {i}"
+            );
         }
     }
 }
@@ -59,7 +72,10 @@ fn every_format_reads_back_exactly() {
                 );
             }
             let found = read(&output);
-            for (row, bytes) in bytes.chunks_exact(format.row_bytes(d_input).unwrap()).enumerate() {
+            for (row, bytes) in bytes
+                .chunks_exact(format.row_bytes(d_input).unwrap())
+                .enumerate()
+            {
                 let mut expected = vec![0.0; d_input];
                 dequantize_row(format, bytes, &mut expected);
                 let found = &found[row * d_input..][..d_input];
@@ -70,12 +86,7 @@ fn every_format_reads_back_exactly() {
 }
 
 #[cube(launch_unchecked)]
-fn read_all(
-    words: &[u32],
-    output: &mut [f32],
-    d_input: usize,
-    #[comptime] format: WeightFormat,
-) {
+fn read_all(words: &[u32], output: &mut [f32], d_input: usize, #[comptime] format: WeightFormat) {
     let start = ABSOLUTE_POS * RUN_LEN;
     if start < output.len() {
         let row = packed_row(start / d_input, d_input.div_ceil(GROUP_LEN), format);

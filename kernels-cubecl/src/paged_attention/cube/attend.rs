@@ -23,44 +23,46 @@ const ROWS_MAX: usize = 16;
 const UNITS: usize = 128;
 
 /// How [`attend`] is specialised: the spec, the tile and the cube.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct AttendBlueprint {
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct AttendBlueprint {
     /// H.
-    pub num_heads: usize,
+    pub(crate) num_heads: usize,
     /// G.
-    pub num_kv_heads: usize,
+    pub(crate) num_kv_heads: usize,
     /// D.
-    pub head_dim: usize,
+    pub(crate) head_dim: usize,
     /// B.
-    pub block_size: usize,
+    pub(crate) block_size: usize,
     /// KV group.
-    pub group: usize,
+    pub(crate) group: usize,
     /// Bits of the factor on q k.
-    pub scale_bits: u32,
+    pub(crate) scale_bits: u32,
     /// Positions a token sees.
-    pub window: Option<usize>,
+    pub(crate) window: Option<usize>,
     /// Bits of the soft cap.
-    pub soft_cap_bits: Option<u32>,
+    pub(crate) soft_cap_bits: Option<u32>,
     /// Tokens per cube.
-    pub tokens: usize,
+    pub(crate) tokens: usize,
     /// Q heads per cube: a divisor of H / G.
-    pub heads: usize,
+    pub(crate) heads: usize,
     /// Runs of the context.
-    pub splits: usize,
+    pub(crate) splits: usize,
     /// Units per cube.
-    pub units: usize,
+    pub(crate) units: usize,
 }
 
 impl AttendBlueprint {
     /// The kernel for `num_tokens` tokens over a pool of `num_blocks` blocks.
-    pub fn choose(
+    pub(crate) fn choose(
         properties: &DeviceProperties,
         spec: &AttentionSpec,
         num_tokens: usize,
         num_blocks: usize,
     ) -> Self {
         let kv = &spec.kv;
-        let rows_max = (STAGED_Q / kv.head_dim.next_multiple_of(TILE)).clamp(1, ROWS_MAX);
+        let padded = kv.head_dim.next_multiple_of(tile::CHUNK_LEN);
+        // Short heads with many rows would be compiled to more registers than there are.
+        let rows_max = (STAGED_Q / padded).clamp(1, ROWS_MAX).min(padded / 4);
         let ratio = kv.num_heads / kv.num_kv_heads;
         let divides = |heads: &usize| ratio.is_multiple_of(*heads);
         let heads = (1..=ratio.min(rows_max)).rev().find(divides).unwrap_or(1);
@@ -86,28 +88,32 @@ impl AttendBlueprint {
     }
 
     /// Chunks of q heads.
-    pub const fn head_chunks(&self) -> usize {
+    pub(crate) const fn head_chunks(&self) -> usize {
         self.num_heads / self.heads
     }
 
     /// Cubes for `num_tokens` tokens.
-    pub const fn num_cubes(&self, num_tokens: usize) -> usize {
+    pub(crate) const fn num_cubes(&self, num_tokens: usize) -> usize {
         num_tokens.div_ceil(self.tokens) * self.head_chunks() * self.splits
     }
 
     /// Rows of a cube.
-    pub const fn rows(&self) -> usize {
+    pub(crate) const fn rows(&self) -> usize {
         self.tokens * self.heads
     }
 
     /// Values of a partial result: the weighted sum of V, the maximum and the sum of weights.
-    pub const fn partial_len(&self) -> usize {
+    pub(crate) const fn partial_len(&self) -> usize {
         self.head_dim + 2
     }
 
     /// Values per row of the output.
     pub(super) const fn out_len(&self) -> usize {
-        if self.splits > 1 { self.partial_len() * self.splits } else { self.head_dim }
+        if self.splits > 1 {
+            self.partial_len() * self.splits
+        } else {
+            self.head_dim
+        }
     }
 
     /// Factor on q, such that scores without a soft cap are exponents of 2.
@@ -123,33 +129,33 @@ impl AttendBlueprint {
 /// See [`super::launch`]. `output` is `[T, H * D]`, or `[T, H, splits, D + 2]` if the context is
 /// split.
 #[cube(launch_unchecked, create_dummy_kernel)]
-pub fn attend(
+pub(crate) fn attend(
     qkv: &[f32],
     pool: &[f32],
     step: &[u32],
     output: &mut [f32],
     #[comptime] blueprint: AttendBlueprint,
 ) {
-    let mut scratch = Scratch::new(comptime!(blueprint.clone()));
+    let mut scratch = Scratch::new(blueprint);
     if UNIT_POS == 0 {
         let out_len = comptime!(blueprint.out_len());
         scratch.place[place::OUT_ROWS] = (output.len() / out_len) as u32;
     }
-    place_cube(step, &mut scratch, comptime!(blueprint.clone()));
+    place_cube(step, &mut scratch, blueprint);
     scratch.units[UNIT_POS as usize] = UNIT_POS;
     sync_cube();
-    stage_queries(qkv, &mut scratch, comptime!(blueprint.clone()));
-    start_rows(step, &mut scratch, comptime!(blueprint.clone()));
+    stage_queries(qkv, &mut scratch, blueprint);
+    start_rows(step, &mut scratch, blueprint);
     while scratch.place[place::SEQ] < scratch.place[place::SEQ_END] {
         // Every unit has read the condition.
         sync_cube();
-        place_run(step, &mut scratch, comptime!(blueprint.clone()));
+        place_run(step, &mut scratch, blueprint);
         sync_cube();
         while scratch.place[place::TILE_START] < scratch.place[place::RUN_END] {
-            tile::locate(step, &mut scratch, comptime!(blueprint.clone()));
-            tile::score(pool, &mut scratch, comptime!(blueprint.clone()));
-            tile::weigh(&mut scratch, comptime!(blueprint.clone()));
-            tile::add_values(pool, &mut scratch, comptime!(blueprint.clone()));
+            tile::locate(step, &mut scratch, blueprint);
+            tile::score(pool, &mut scratch, blueprint);
+            tile::weigh(&mut scratch, blueprint);
+            tile::add_values(pool, &mut scratch, blueprint);
             sync_cube();
             if UNIT_POS == 0 {
                 scratch.place[place::TILE_START] += comptime!(TILE as u32);
@@ -163,7 +169,7 @@ pub fn attend(
         }
         sync_cube();
     }
-    tile::write(output, &scratch, comptime!(blueprint.clone()));
+    tile::write(output, &scratch, blueprint);
 }
 
 /// Words of [`Scratch::place`]: what a cube works on.
@@ -265,11 +271,7 @@ fn place_run(step: &[u32], scratch: &mut Scratch, #[comptime] blueprint: AttendB
 
 /// Brings the scaled queries of the cube's rows into shared memory, padded with zeros.
 #[cube]
-fn stage_queries(
-    qkv: &[f32],
-    scratch: &mut Scratch,
-    #[comptime] blueprint: AttendBlueprint,
-) {
+fn stage_queries(qkv: &[f32], scratch: &mut Scratch, #[comptime] blueprint: AttendBlueprint) {
     let token_start = scratch.place[place::TOKEN_START] as usize;
     let head_start = scratch.place[place::HEAD_START] as usize;
     let quads = comptime!(tile::padded_quads(blueprint.head_dim));

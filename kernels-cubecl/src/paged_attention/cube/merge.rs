@@ -7,20 +7,20 @@
 //! Neighbours: [`super::attend`] writes the partial results.
 
 use super::attend::AttendBlueprint;
-use super::tile::exp2;
+use super::math::exp2;
 use crate::launch;
 use cubecl::ir::DeviceProperties;
 use cubecl::prelude::*;
 
 /// How [`merge_runs`] is specialised.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct MergeBlueprint {
+pub(crate) struct MergeBlueprint {
     /// D.
-    pub head_dim: usize,
+    pub(crate) head_dim: usize,
     /// Runs of a context.
-    pub splits: usize,
+    pub(crate) splits: usize,
     /// Units per cube.
-    pub units: usize,
+    pub(crate) units: usize,
 }
 
 impl MergeBlueprint {
@@ -31,18 +31,26 @@ impl MergeBlueprint {
         } else {
             launch::units_per_cube(properties, attend.head_dim.next_power_of_two()) as usize
         };
-        Self { head_dim: attend.head_dim, splits: attend.splits, units }
+        Self {
+            head_dim: attend.head_dim,
+            splits: attend.splits,
+            units,
+        }
     }
 
     /// Values of a partial result.
-    pub const fn partial_len(&self) -> usize {
+    pub(crate) const fn partial_len(&self) -> usize {
         self.head_dim + 2
     }
 }
 
 /// See [`super::launch`]: `partials [T, H, splits, D + 2]`, `output [T, H * D]`.
 #[cube(launch_unchecked, create_dummy_kernel)]
-pub fn merge_runs(partials: &[f32], output: &mut [f32], #[comptime] blueprint: MergeBlueprint) {
+pub(crate) fn merge_runs(
+    partials: &[f32],
+    output: &mut [f32],
+    #[comptime] blueprint: MergeBlueprint,
+) {
     let d = comptime!(blueprint.head_dim);
     let splits = comptime!(blueprint.splits);
     let len = comptime!(blueprint.partial_len());
@@ -68,7 +76,11 @@ pub fn merge_runs(partials: &[f32], output: &mut [f32], #[comptime] blueprint: M
             let mut value = 0.0f32;
             #[unroll]
             for split in 0..splits {
-                value = fma(partials[start + split * len + column], weights[split], value);
+                value = fma(
+                    partials[start + split * len + column],
+                    weights[split],
+                    value,
+                );
             }
             output[row * d + column] = value * factor;
             column += comptime!(blueprint.units);

@@ -11,8 +11,9 @@
 //!
 //! Neighbours: [`tile`] is one tile's arithmetic; [`super::flex`] is the native twin.
 
-pub mod attend;
-pub mod merge;
+pub(crate) mod attend;
+mod math;
+pub(crate) mod merge;
 mod tile;
 
 use crate::launch;
@@ -24,13 +25,13 @@ use cubecl::prelude::*;
 use merge::MergeBlueprint;
 
 /// Positions of the context whose scores exist at one time.
-pub const TILE: usize = 32;
+pub(crate) const TILE: usize = 32;
 /// Most tokens for which the context is split.
-pub const SPLIT_TOKENS_MAX: usize = 64;
+pub(crate) const SPLIT_TOKENS_MAX: usize = 64;
 /// Runs into which a context is split.
-pub const SPLITS: usize = 16;
+pub(crate) const SPLITS: usize = 16;
 /// Least tiles in a run: shorter contexts fill fewer runs.
-pub const RUN_TILES_MIN: usize = 8;
+pub(crate) const RUN_TILES_MIN: usize = 8;
 
 /// A vector of four neighbouring values of a head.
 type Quad = Vector<f32, Const<4>>;
@@ -41,7 +42,7 @@ const MASKED: f32 = -1.0e30;
 /// Attention of the q heads of `qkv [T, (H + 2 G) * D]` over `pool [N, 2, G, B, D]`: `[T, H * D]`.
 ///
 /// Rows past the step's live tokens are zero.
-pub fn launch(
+pub(crate) fn launch(
     qkv: CubeTensor,
     pool: &CubeTensor,
     step: &CubeTensor,
@@ -98,25 +99,29 @@ fn launch_attend(
             launch::buffer(pool),
             launch::buffer(step),
             launch::buffer(output),
-            blueprint.clone(),
+            *blueprint,
         );
     }
 }
 
 /// Every pair of kernels that [`launch`] may use for `spec` on a device of these properties.
-pub fn all(
+pub(crate) fn all(
     properties: &DeviceProperties,
     spec: &AttentionSpec,
 ) -> Vec<(AttendBlueprint, Option<MergeBlueprint>)> {
     let few_blocks = 1;
     let many_blocks = RUN_TILES_MIN * TILE + 1;
-    [(1, few_blocks), (1, many_blocks), (SPLIT_TOKENS_MAX + 1, many_blocks)]
-        .map(|(num_tokens, num_blocks)| {
-            let attend = AttendBlueprint::choose(properties, spec, num_tokens, num_blocks);
-            let merge = (attend.splits > 1).then(|| MergeBlueprint::new(properties, &attend));
-            (attend, merge)
-        })
-        .into()
+    [
+        (1, few_blocks),
+        (1, many_blocks),
+        (SPLIT_TOKENS_MAX + 1, many_blocks),
+    ]
+    .map(|(num_tokens, num_blocks)| {
+        let attend = AttendBlueprint::choose(properties, spec, num_tokens, num_blocks);
+        let merge = (attend.splits > 1).then(|| MergeBlueprint::new(properties, &attend));
+        (attend, merge)
+    })
+    .into()
 }
 
 #[cfg(test)]

@@ -12,17 +12,20 @@
 //! Neighbours: called by [`super::attend`] alone.
 
 use super::attend::{AttendBlueprint, place};
+use super::math::{add_product, cap, exp2};
 use super::{MASKED, Quad, TILE};
 use cubecl::prelude::*;
 
 /// Quads of K staged per position.
 const CHUNK: usize = 8;
+/// Values of D staged at a time.
+pub(super) const CHUNK_LEN: usize = 4 * CHUNK;
 /// Quads between positions of staged K: odd, so that positions lie in different banks.
 const STRIDE: usize = CHUNK + 1;
 
 /// Quads of a head, rounded up to whole chunks.
 pub(super) const fn padded_quads(head_dim: usize) -> usize {
-    head_dim.div_ceil(4 * CHUNK) * CHUNK
+    head_dim.div_ceil(CHUNK_LEN) * CHUNK
 }
 
 /// Which rows and positions, or values, a unit works on.
@@ -43,7 +46,12 @@ impl Share {
         let lanes = len.next_power_of_two().min(blueprint.units);
         let row_lanes = blueprint.units / lanes;
         let rows = blueprint.rows().div_ceil(row_lanes);
-        Self { lanes, row_lanes, per_lane: len.div_ceil(lanes), rows }
+        Self {
+            lanes,
+            row_lanes,
+            per_lane: len.div_ceil(lanes),
+            rows,
+        }
     }
 
     fn of_positions(blueprint: &AttendBlueprint) -> Self {
@@ -116,11 +124,7 @@ pub(super) fn unit(units: &Shared<[u32]>) -> usize {
 /// Finds the tile's positions in the pool. Positions outside the run are sought in the null block:
 /// whatever lies there is masked, and its V is not read.
 #[cube]
-pub(super) fn locate(
-    step: &[u32],
-    scratch: &mut Scratch,
-    #[comptime] blueprint: AttendBlueprint,
-) {
+pub(super) fn locate(step: &[u32], scratch: &mut Scratch, #[comptime] blueprint: AttendBlueprint) {
     let block_size = comptime!(blueprint.block_size);
     let head_len = comptime!(blueprint.block_size * blueprint.head_dim);
     let kv_head = scratch.place[place::KV_HEAD] as usize;
@@ -147,11 +151,7 @@ pub(super) fn locate(
 
 /// Scores of every row and position of the tile; [`MASKED`] where a row does not see a position.
 #[cube]
-pub(super) fn score(
-    pool: &[f32],
-    scratch: &mut Scratch,
-    #[comptime] blueprint: AttendBlueprint,
-) {
+pub(super) fn score(pool: &[f32], scratch: &mut Scratch, #[comptime] blueprint: AttendBlueprint) {
     let share = comptime!(Share::of_positions(&blueprint));
     let quads = comptime!(padded_quads(blueprint.head_dim));
     let rows = comptime!(blueprint.rows());
@@ -164,7 +164,7 @@ pub(super) fn score(
         dots[i] = 0.0f32;
     }
     for chunk in 0..comptime!(quads / CHUNK) {
-        stage_keys(pool, scratch, chunk, comptime!(blueprint.clone()));
+        stage_keys(pool, scratch, chunk, blueprint);
         sync_cube();
         #[unroll(many)]
         for quad in 0..CHUNK {
@@ -227,9 +227,7 @@ fn stage_keys(
         let mut quad = Quad::new(0.0f32);
         #[unroll]
         for k in 0..4usize {
-            if comptime!(d % (4 * CHUNK) == 0) {
-                quad.insert(k, pool[at + k]);
-            } else if column + k < d {
+            if comptime!(d % CHUNK_LEN == 0) || column + k < d {
                 quad.insert(k, pool[at + k]);
             }
         }
@@ -333,11 +331,7 @@ pub(super) fn add_values(
 
 /// Writes the cube's rows, or their partial results.
 #[cube]
-pub(super) fn write(
-    output: &mut [f32],
-    scratch: &Scratch,
-    #[comptime] blueprint: AttendBlueprint,
-) {
+pub(super) fn write(output: &mut [f32], scratch: &Scratch, #[comptime] blueprint: AttendBlueprint) {
     let token_start = scratch.place[place::TOKEN_START] as usize;
     let head_start = scratch.place[place::HEAD_START] as usize;
     let split = scratch.place[place::SPLIT] as usize;
@@ -368,58 +362,4 @@ pub(super) fn write(
         }
         i += comptime!(blueprint.units);
     }
-}
-
-/// `sum` plus the product of two runs of four, in order.
-#[cube]
-fn add_product(sum: f32, a: Quad, b: Quad) -> f32 {
-    let sum = fma(a.extract(0usize), b.extract(0usize), sum);
-    let sum = fma(a.extract(1usize), b.extract(1usize), sum);
-    let sum = fma(a.extract(2usize), b.extract(2usize), sum);
-    fma(a.extract(3usize), b.extract(3usize), sum)
-}
-
-/// The exponent of 2 that a product of q and k stands for. With a soft cap the product is the
-/// score in units of the cap.
-#[cube]
-fn cap(product: f32, #[comptime] soft_cap_bits: Option<u32>) -> f32 {
-    if comptime!(soft_cap_bits.is_some()) {
-        let cap = comptime!(f32::from_bits(soft_cap_bits.unwrap_or(0)));
-        tanh(product) * comptime!(cap * std::f32::consts::LOG2_E)
-    } else {
-        product
-    }
-}
-
-/// Hyperbolic tangent with a relative error of a few ulp: the definition loses digits near zero,
-/// where scores mostly are, so there the odd series (to y^11) stands in.
-#[cube]
-fn tanh(y: f32) -> f32 {
-    let magnitude = y.abs().min(15.0f32);
-    let e = exp2(-magnitude * comptime!(2.0 * std::f32::consts::LOG2_E));
-    let far = (1.0f32 - e) / (1.0f32 + e);
-    let square = y * y;
-    let p = fma(square, comptime!(-1382.0f32 / 155_925.0), comptime!(62.0f32 / 2835.0));
-    let p = fma(square, p, comptime!(-17.0f32 / 315.0));
-    let p = fma(square, p, comptime!(2.0f32 / 15.0));
-    let p = fma(square, p, comptime!(-1.0f32 / 3.0));
-    let near = fma(y * square, p, y);
-    select(magnitude < 0.25f32, near, select(y < 0.0f32, -far, far))
-}
-
-/// 2^x for `x <= 0`, at least 2^-126: Taylor's series of 2^f for f in [-1/2, 1/2], whose rest is
-/// below 6e-9, times a power of two made of bits. Plain arithmetic, so the same on every device.
-#[cube]
-pub(super) fn exp2(x: f32) -> f32 {
-    let x = x.max(-126.0f32);
-    let whole = (x + 0.5f32).floor();
-    let f = x - whole;
-    let p = fma(f, 0.000_015_252_734_f32, 0.000_154_035_3_f32);
-    let p = fma(f, p, 0.001_333_355_8_f32);
-    let p = fma(f, p, 0.009_618_129_f32);
-    let p = fma(f, p, 0.055_504_11_f32);
-    let p = fma(f, p, 0.240_226_5_f32);
-    let p = fma(f, p, std::f32::consts::LN_2);
-    let p = fma(f, p, 1.0f32);
-    p * f32::from_bits(u32::cast_from(i32::cast_from(whole) + 127i32) << 23u32)
 }
