@@ -37,7 +37,10 @@ Examples:
 #[derive(Args, Debug)]
 pub(crate) struct GenerateArgs {
     /// The text to continue; `-` reads it from standard input.
-    #[arg(required_unless_present = "prompt_file", conflicts_with = "prompt_file")]
+    #[arg(
+        required_unless_present = "prompt_file",
+        conflicts_with = "prompt_file"
+    )]
     pub(crate) prompt: Option<String>,
     /// Read the prompt from a file.
     #[arg(long, value_name = "FILE")]
@@ -110,7 +113,6 @@ pub(crate) struct SamplingArgs {
     pub(crate) ignore_eos: bool,
 }
 
-
 #[derive(Args, Debug)]
 pub(crate) struct PullArgs {
     /// smollm2, gemma3-270m, or a hub id such as org/name or org/name:file.gguf.
@@ -149,8 +151,12 @@ fn parse_bytes(text: &str) -> Result<u64, String> {
         "g" | "gb" | "gib" => 1 << 30,
         _ => return Err("expected a number with an optional K, M or G".to_owned()),
     };
-    let number: u64 = digits.parse().map_err(|_| "expected a whole number of bytes".to_owned())?;
-    number.checked_mul(factor).ok_or_else(|| "more bytes than this machine can count".to_owned())
+    let number: u64 = digits
+        .parse()
+        .map_err(|_| "expected a whole number of bytes".to_owned())?;
+    number
+        .checked_mul(factor)
+        .ok_or_else(|| "more bytes than this machine can count".to_owned())
 }
 
 fn parse_temperature(text: &str) -> Result<f32, String> {

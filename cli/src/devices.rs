@@ -35,7 +35,11 @@ pub(crate) fn run(out: &mut impl Write) -> Result<()> {
 fn has_libdevice() -> bool {
     let roots = match std::env::var_os("CUDA_PATH") {
         Some(root) => vec![PathBuf::from(root)],
-        None => ["/usr/local/cuda", "/opt/cuda", "/usr/lib/cuda", "/usr"].map(PathBuf::from).to_vec(),
+        None => ["/usr/local/cuda", "/opt/cuda", "/usr/lib/cuda", "/usr"]
+            .map(PathBuf::from)
+            .to_vec(),
     };
-    roots.iter().any(|root| root.join("nvvm/libdevice/libdevice.10.bc").is_file())
+    roots
+        .iter()
+        .any(|root| root.join("nvvm/libdevice/libdevice.10.bc").is_file())
 }

@@ -31,10 +31,21 @@ pub(crate) fn run(args: &GenerateArgs, out: &mut impl Write) -> Result<()> {
     let request = request(&prompt_ids, &args.sampling);
     let streams = args.output == OutputFormat::Text;
     let sink = TextSink::new(streams.then_some(&mut *out));
-    let Session { name, device, loaded, tokenizer } = session;
+    let Session {
+        name,
+        device,
+        loaded,
+        tokenizer,
+    } = session;
     let finished = generate(loaded, &tokenizer, request, sink)?;
 
-    let Finished { usage, clock, text, token_ids, reason } = finished;
+    let Finished {
+        usage,
+        clock,
+        text,
+        token_ids,
+        reason,
+    } = finished;
     let report = Report {
         model: name,
         device,
@@ -45,7 +56,12 @@ pub(crate) fn run(args: &GenerateArgs, out: &mut impl Write) -> Result<()> {
             cached_tokens: usage.cached_tokens,
         },
         prompt_token_ids: prompt_ids.iter().map(|id| id.0).collect(),
-        outputs: vec![Output { index: 0, text, token_ids, finish_reason: finish_name(&reason) }],
+        outputs: vec![Output {
+            index: 0,
+            text,
+            token_ids,
+            finish_reason: finish_name(&reason),
+        }],
     };
     if !streams {
         serde_json::to_writer(&mut *out, &report)?;
@@ -101,16 +117,26 @@ impl Session {
         if !args.quiet {
             eprintln!("{}", opening_line(&name, &entry, &loaded));
         }
-        Ok(Self { name, device: entry.id, loaded, tokenizer })
+        Ok(Self {
+            name,
+            device: entry.id,
+            loaded,
+            tokenizer,
+        })
     }
 
     fn encode(&self, args: &GenerateArgs, prompt: &str) -> Result<Vec<TokenId>> {
         if args.chat {
             let messages = [Message::new("user", prompt)];
-            return Ok(self.tokenizer.encode_chat(&messages, GenerationPrompt::Add)?);
+            return Ok(self
+                .tokenizer
+                .encode_chat(&messages, GenerationPrompt::Add)?);
         }
-        let special =
-            if args.no_special { SpecialTokens::AsText } else { SpecialTokens::Recognise };
+        let special = if args.no_special {
+            SpecialTokens::AsText
+        } else {
+            SpecialTokens::Recognise
+        };
         Ok(self.tokenizer.encode(prompt, special, AddBos::Auto)?)
     }
 }
@@ -129,7 +155,10 @@ fn opening_line(name: &str, entry: &DeviceEntry, loaded: &LoadedModel) -> String
         DeviceHardware::SoftwareGpu => " (a software GPU: slow)",
         DeviceHardware::Gpu | DeviceHardware::Processor => "",
     };
-    format!("{name} on {} ({}){note}: {}", entry.id, entry.name, loaded.plan)
+    format!(
+        "{name} on {} ({}){note}: {}",
+        entry.id, entry.name, loaded.plan
+    )
 }
 
 fn request(prompt_ids: &[TokenId], sampling: &SamplingArgs) -> Request {
@@ -141,7 +170,11 @@ fn request(prompt_ids: &[TokenId], sampling: &SamplingArgs) -> Request {
         },
         stop: StopParams {
             max_tokens: Some(u32::try_from(sampling.max_tokens).unwrap_or(u32::MAX)),
-            stop_strings: sampling.stop.iter().map(|stop| stop.clone().into_bytes()).collect(),
+            stop_strings: sampling
+                .stop
+                .iter()
+                .map(|stop| stop.clone().into_bytes())
+                .collect(),
             ignore_eos: sampling.ignore_eos,
             ..StopParams::default()
         },
@@ -150,7 +183,9 @@ fn request(prompt_ids: &[TokenId], sampling: &SamplingArgs) -> Request {
 
 /// A seed that differs from run to run.
 fn new_seed() -> u64 {
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    let now = SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .unwrap_or_default();
     now.as_nanos() as u64 ^ u64::from(std::process::id()) << 32
 }
 
@@ -184,10 +219,21 @@ fn generate<W: Write>(
                     token_ids.push(token.0);
                     sink.push(text)?;
                 }
-                Event::Finished { reason, usage, text, .. } => {
+                Event::Finished {
+                    reason,
+                    usage,
+                    text,
+                    ..
+                } => {
                     sink.push(text)?;
                     let (reason, text) = (reason.clone(), sink.finish()?);
-                    return Ok(Finished { text, token_ids, reason, usage, clock });
+                    return Ok(Finished {
+                        text,
+                        token_ids,
+                        reason,
+                        usage,
+                        clock,
+                    });
                 }
             }
         }
@@ -198,7 +244,10 @@ fn engine_config(loaded: &LoadedModel) -> EngineConfig {
     let config = &loaded.config;
     EngineConfig {
         block_size: loaded.plan.block_size,
-        groups: vec![KvGroupConfig { num_blocks: loaded.plan.num_blocks, window: None }],
+        groups: vec![KvGroupConfig {
+            num_blocks: loaded.plan.num_blocks,
+            window: None,
+        }],
         step_tokens_max: STEP_TOKENS_MAX,
         step_seqs_max: 1,
         max_seq_len: config.max_seq_len,

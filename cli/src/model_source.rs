@@ -22,5 +22,9 @@ pub(crate) fn resolve(name: &str, is_quiet: bool) -> Result<PathBuf> {
 
 /// How downloads show what they do.
 pub(crate) fn progress(is_quiet: bool) -> Progress {
-    if is_quiet { Progress::Quiet } else { Progress::Shown }
+    if is_quiet {
+        Progress::Quiet
+    } else {
+        Progress::Shown
+    }
 }

@@ -69,7 +69,10 @@ impl Timing {
             load_s: load.as_secs_f64(),
             ttft_ms: first.map(|time| time.as_secs_f64() * 1000.0),
             decode_tokens_per_s: first.and_then(|first| {
-                per_second(completion_tokens.saturating_sub(1), clock.last_token - first)
+                per_second(
+                    completion_tokens.saturating_sub(1),
+                    clock.last_token - first,
+                )
             }),
             prefill_tokens_per_s: first.and_then(|first| per_second(prompt_tokens, first)),
         }

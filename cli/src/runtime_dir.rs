@@ -25,7 +25,9 @@ pub(crate) fn ensure(command: &Command) {
 fn restart() {
     use std::os::unix::process::CommandExt;
 
-    let Ok(program) = std::env::current_exe() else { return };
+    let Ok(program) = std::env::current_exe() else {
+        return;
+    };
     let error = std::process::Command::new(program)
         .args(std::env::args_os().skip(1))
         .env("XDG_RUNTIME_DIR", std::env::temp_dir())

@@ -14,7 +14,11 @@ pub(crate) struct TextSink<'a, W> {
 impl<'a, W: Write> TextSink<'a, W> {
     /// `out` gets the text as it is made; `None` only collects.
     pub(crate) fn new(out: Option<&'a mut W>) -> Self {
-        Self { out, stream: Utf8Stream::default(), text: String::new() }
+        Self {
+            out,
+            stream: Utf8Stream::default(),
+            text: String::new(),
+        }
     }
 
     /// Takes bytes that follow those before.

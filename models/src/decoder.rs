@@ -35,7 +35,12 @@ impl Decoder {
         norm: RmsNorm,
         head: Option<Linear>,
     ) -> Self {
-        Self { embedding, layers, norm, head }
+        Self {
+            embedding,
+            layers,
+            norm,
+            head,
+        }
     }
 
     /// Runs the step's tokens through all layers, writing their K and V into `cache`, and returns
@@ -145,8 +150,7 @@ impl DecoderLayer {
         let attended = self.attention.forward(normed, context, cache);
         let attended = optional_norm(self.post_attention_norm.as_ref(), attended);
 
-        let (sum, normed) =
-            ResidualStream::pending(sum, attended).normed(&self.feed_forward_norm);
+        let (sum, normed) = ResidualStream::pending(sum, attended).normed(&self.feed_forward_norm);
         let fed = self.feed_forward.forward(normed);
         let fed = optional_norm(self.post_feed_forward_norm.as_ref(), fed);
         ResidualStream::pending(sum, fed)

@@ -59,7 +59,10 @@ impl WeightSource<'_> {
         let ropes: Vec<RopeTable> = config.ropes.iter().map(|rope| rope.table()).collect();
         let embedding = Embedding::new(
             self.matrix(
-                &[(self.names().model(ModelTensor::TokenEmbedding), config.vocab_size)],
+                &[(
+                    self.names().model(ModelTensor::TokenEmbedding),
+                    config.vocab_size,
+                )],
                 config.d_model,
             )?,
             config.embedding_scale,
@@ -83,8 +86,7 @@ impl WeightSource<'_> {
             }
             OutputHead::Separate => {
                 let name = self.names().model(ModelTensor::Output);
-                let weight =
-                    self.matrix(&[(name, self.config.vocab_size)], self.config.d_model)?;
+                let weight = self.matrix(&[(name, self.config.vocab_size)], self.config.d_model)?;
                 Ok(Some(Linear::new(weight, None)))
             }
         }
@@ -143,7 +145,10 @@ impl WeightSource<'_> {
     fn feed_forward(&self, layer: usize) -> Result<FeedForward, ModelError> {
         let config = self.config;
         let has_bias = config.biases.mlp;
-        let gate_up = [(LayerTensor::Gate, config.d_ff), (LayerTensor::Up, config.d_ff)];
+        let gate_up = [
+            (LayerTensor::Gate, config.d_ff),
+            (LayerTensor::Up, config.d_ff),
+        ];
         let down = [(LayerTensor::Down, config.d_model)];
         Ok(FeedForward::new(
             self.linear(layer, &gate_up, config.d_model, has_bias)?,
@@ -171,7 +176,10 @@ impl WeightSource<'_> {
         }
         let mut bias = Vec::new();
         for &(tensor, len) in tensors {
-            bias.extend(self.view(&names.bias(layer, tensor), &[len])?.to_f32_vec()?);
+            bias.extend(
+                self.view(&names.bias(layer, tensor), &[len])?
+                    .to_f32_vec()?,
+            );
         }
         Ok(Linear::new(weight, Some(self.vector(bias))))
     }
@@ -197,7 +205,10 @@ impl WeightSource<'_> {
             .collect();
         PackedMatrix::pack(&raw, d_input, self.device, None)
             .map(|matrix| matrix.with_activations(self.activations))
-            .map_err(|source| ModelError::Pack { tensor: tensors[0].0.clone(), source })
+            .map_err(|source| ModelError::Pack {
+                tensor: tensors[0].0.clone(),
+                source,
+            })
     }
 
     fn norm(&self, name: &str) -> Result<RmsNorm, ModelError> {

@@ -16,12 +16,12 @@ pub(crate) fn convert(
         Some(target) if target != format && !format.is_quantized() && !target.is_quantized() => {
             let values = values(format, bytes);
             let converted = match target {
-                WeightFormat::F16 => {
-                    values.flat_map(|value| f16::from_f32(value).to_le_bytes()).collect()
-                }
-                WeightFormat::Bf16 => {
-                    values.flat_map(|value| bf16::from_f32(value).to_le_bytes()).collect()
-                }
+                WeightFormat::F16 => values
+                    .flat_map(|value| f16::from_f32(value).to_le_bytes())
+                    .collect(),
+                WeightFormat::Bf16 => values
+                    .flat_map(|value| bf16::from_f32(value).to_le_bytes())
+                    .collect(),
                 _ => values.flat_map(f32::to_le_bytes).collect::<Vec<u8>>(),
             };
             (target, Cow::Owned(converted))
@@ -31,12 +31,14 @@ pub(crate) fn convert(
 }
 
 fn values(format: WeightFormat, bytes: &[u8]) -> impl Iterator<Item = f32> + '_ {
-    bytes.chunks_exact(format.block_bytes()).map(move |value| match (format, value) {
-        (WeightFormat::F16, &[a, b]) => f16::from_le_bytes([a, b]).to_f32(),
-        (WeightFormat::Bf16, &[a, b]) => bf16::from_le_bytes([a, b]).to_f32(),
-        (_, &[a, b, c, d]) => f32::from_le_bytes([a, b, c, d]),
-        _ => f32::NAN,
-    })
+    bytes
+        .chunks_exact(format.block_bytes())
+        .map(move |value| match (format, value) {
+            (WeightFormat::F16, &[a, b]) => f16::from_le_bytes([a, b]).to_f32(),
+            (WeightFormat::Bf16, &[a, b]) => bf16::from_le_bytes([a, b]).to_f32(),
+            (_, &[a, b, c, d]) => f32::from_le_bytes([a, b, c, d]),
+            _ => f32::NAN,
+        })
 }
 
 #[cfg(test)]
@@ -45,7 +47,10 @@ mod tests {
 
     #[test]
     fn dense_values_are_rounded_to_the_target_format() {
-        let bytes: Vec<u8> = [1.0f32, -2.5, 1e-3].iter().flat_map(|v| v.to_le_bytes()).collect();
+        let bytes: Vec<u8> = [1.0f32, -2.5, 1e-3]
+            .iter()
+            .flat_map(|v| v.to_le_bytes())
+            .collect();
         let (format, half) = convert(WeightFormat::F32, &bytes, Some(WeightFormat::F16));
         assert_eq!(format, WeightFormat::F16);
         assert_eq!(half.len(), 6);

@@ -85,7 +85,9 @@ impl FromStr for DeviceChoice {
     type Err = DeviceError;
 
     fn from_str(name: &str) -> Result<Self, DeviceError> {
-        let unknown = || DeviceError::UnknownName { found: name.to_owned() };
+        let unknown = || DeviceError::UnknownName {
+            found: name.to_owned(),
+        };
         let (kind, index) = match name.split_once(':') {
             Some((kind, index)) => (kind, Some(index.parse().map_err(|_| unknown())?)),
             None => (name, None),
@@ -123,7 +125,11 @@ pub fn list() -> Vec<DeviceEntry> {
     for device in CubeDevice::enumerate_all() {
         match &device {
             CubeDevice::Cuda(_) => {
-                entries.push(cube_entry(format!("cuda:{num_cuda}"), DeviceHardware::Gpu, device));
+                entries.push(cube_entry(
+                    format!("cuda:{num_cuda}"),
+                    DeviceHardware::Gpu,
+                    device,
+                ));
                 num_cuda += 1;
             }
             CubeDevice::Wgpu(adapter) => wgpu.push((wgpu_hardware(adapter), device)),
@@ -174,17 +180,26 @@ fn cpu_entry() -> DeviceEntry {
 
 fn open_cube_cpu() -> Result<DeviceEntry, DeviceError> {
     match CubeDevice::cpu() {
-        Ok(device) => {
-            Ok(cube_entry("cubecl-cpu".to_owned(), DeviceHardware::SoftwareGpu, device))
-        }
+        Ok(device) => Ok(cube_entry(
+            "cubecl-cpu".to_owned(),
+            DeviceHardware::SoftwareGpu,
+            device,
+        )),
         Err(_) => Err(absent(DeviceChoice::CubeCpu, &list())),
     }
 }
 
 fn cube_entry(id: String, hardware: DeviceHardware, device: CubeDevice) -> DeviceEntry {
     let device = Device::from(device);
-    let name = device.identity().map_or_else(|| id.clone(), |identity| identity.name);
-    DeviceEntry { id, name, hardware, device }
+    let name = device
+        .identity()
+        .map_or_else(|| id.clone(), |identity| identity.name);
+    DeviceEntry {
+        id,
+        name,
+        hardware,
+        device,
+    }
 }
 
 fn wgpu_hardware(adapter: &WgpuDevice) -> DeviceHardware {
@@ -205,12 +220,18 @@ fn absent(choice: DeviceChoice, entries: &[DeviceEntry]) -> DeviceError {
         DeviceChoice::Auto | DeviceChoice::Cpu | DeviceChoice::CubeCpu => "",
     };
     let ids: Vec<&str> = entries.iter().map(|entry| entry.id.as_str()).collect();
-    DeviceError::Absent { wanted: choice.to_string(), available: ids.join(", "), advice }
+    DeviceError::Absent {
+        wanted: choice.to_string(),
+        available: ids.join(", "),
+        advice,
+    }
 }
 
 /// The CPU device already runs with another number of threads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
-#[error("the CPU device already runs with {running} threads: set the number before loading a model")]
+#[error(
+    "the CPU device already runs with {running} threads: set the number before loading a model"
+)]
 pub struct ThreadsFixed {
     /// Threads it runs with.
     pub running: usize,

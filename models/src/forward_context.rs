@@ -18,7 +18,11 @@ impl ForwardContext {
     /// counts that tensors get; on devices that pad to buckets they exceed the live counts in
     /// the buffer's header.
     pub fn new(step: Tensor<1, Int>, num_tokens: usize, num_logit_rows: usize) -> Self {
-        Self { step, num_tokens, num_logit_rows }
+        Self {
+            step,
+            num_tokens,
+            num_logit_rows,
+        }
     }
 
     /// The step buffer: a handle, not a copy.

@@ -20,17 +20,24 @@ pub struct LayerCache {
 impl LayerCache {
     /// A zeroed pool of `num_blocks` blocks.
     pub fn new(spec: &KvSpec, num_blocks: usize, device: &Device) -> Self {
-        Self { pool: Some(kv_write::zeros(num_blocks, spec, device)) }
+        Self {
+            pool: Some(kv_write::zeros(num_blocks, spec, device)),
+        }
     }
 
     /// A handle on the pool, for reading. Drop it before the next [`update`](Self::update).
     pub fn pool(&self) -> Tensor<5> {
-        self.pool.clone().expect("the pool is only away during `update`, which borrows mutably")
+        self.pool
+            .clone()
+            .expect("the pool is only away during `update`, which borrows mutably")
     }
 
     /// Moves the pool through an op that writes to it.
     pub fn update(&mut self, write: impl FnOnce(Tensor<5>) -> Tensor<5>) {
-        let pool = self.pool.take().expect("`update` puts the pool back before it returns");
+        let pool = self
+            .pool
+            .take()
+            .expect("`update` puts the pool back before it returns");
         self.pool = Some(write(pool));
     }
 }
@@ -44,7 +51,10 @@ pub struct KvCache {
 impl KvCache {
     /// Zeroed pools, one per entry of `specs`, each of `num_blocks` blocks.
     pub fn new(specs: &[KvSpec], num_blocks: usize, device: &Device) -> Self {
-        let layers = specs.iter().map(|spec| LayerCache::new(spec, num_blocks, device)).collect();
+        let layers = specs
+            .iter()
+            .map(|spec| LayerCache::new(spec, num_blocks, device))
+            .collect();
         Self { layers }
     }
 

@@ -110,7 +110,12 @@ pub fn plan(request: &PlanRequest<'_>) -> Result<MemoryPlan, PlanError> {
         return Err(PlanError::BlockSize { found: block_size });
     }
     let block_bytes: u64 = request.kv_specs.iter().map(layer_block_bytes).sum();
-    let largest_layer = request.kv_specs.iter().map(layer_block_bytes).max().unwrap_or(1);
+    let largest_layer = request
+        .kv_specs
+        .iter()
+        .map(layer_block_bytes)
+        .max()
+        .unwrap_or(1);
     let blocks_for_longest = request.max_seq_len.div_ceil(block_size) + 1;
     let granted = request.kv_memory_bytes.unwrap_or_else(|| {
         (blocks_for_longest as u64 * block_bytes).min(request.kv_default_bytes_max)
@@ -157,8 +162,13 @@ mod tests {
     use super::*;
 
     fn specs(num_layers: usize, block_size: usize) -> Vec<KvSpec> {
-        let spec =
-            KvSpec { group: 0, num_heads: 9, num_kv_heads: 3, head_dim: 64, block_size };
+        let spec = KvSpec {
+            group: 0,
+            num_heads: 9,
+            num_kv_heads: 3,
+            head_dim: 64,
+            block_size,
+        };
         vec![spec; num_layers]
     }
 
@@ -185,8 +195,11 @@ mod tests {
     #[test]
     fn a_smaller_grant_shortens_the_longest_sequence() {
         let specs = specs(30, 16);
-        let plan =
-            plan(&PlanRequest { kv_memory_bytes: Some(16 << 20), ..request(&specs) }).unwrap();
+        let plan = plan(&PlanRequest {
+            kv_memory_bytes: Some(16 << 20),
+            ..request(&specs)
+        })
+        .unwrap();
         assert_eq!(plan.num_blocks, 22);
         assert_eq!(plan.max_seq_len, 21 * 16);
     }
@@ -195,22 +208,31 @@ mod tests {
     fn a_binding_limit_bounds_each_pool() {
         let specs = specs(30, 16);
         let limit = 100 * 2 * 3 * 16 * 64 * 4;
-        let plan =
-            plan(&PlanRequest { binding_bytes_max: limit, ..request(&specs) }).unwrap();
+        let plan = plan(&PlanRequest {
+            binding_bytes_max: limit,
+            ..request(&specs)
+        })
+        .unwrap();
         assert_eq!(plan.num_blocks, 100);
     }
 
     #[test]
     fn too_little_memory_is_refused_with_the_numbers() {
         let specs = specs(30, 16);
-        let error =
-            plan(&PlanRequest { kv_memory_bytes: Some(1000), ..request(&specs) }).unwrap_err();
+        let error = plan(&PlanRequest {
+            kv_memory_bytes: Some(1000),
+            ..request(&specs)
+        })
+        .unwrap_err();
         assert!(error.to_string().contains("1.4 MiB"), "{error}");
     }
 
     #[test]
     fn a_block_size_must_be_a_power_of_two() {
         let specs = specs(2, 12);
-        assert_eq!(plan(&request(&specs)), Err(PlanError::BlockSize { found: 12 }));
+        assert_eq!(
+            plan(&request(&specs)),
+            Err(PlanError::BlockSize { found: 12 })
+        );
     }
 }

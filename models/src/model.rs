@@ -6,8 +6,8 @@
 use std::path::{Path, PathBuf};
 
 use burn::tensor::Device;
-pub use forerun_kernels::spec::ActivationMode;
 pub use forerun_kernels::WeightFormat;
+pub use forerun_kernels::spec::ActivationMode;
 use forerun_kernels::{DeviceLimits, PackError};
 use thiserror::Error;
 
@@ -110,12 +110,20 @@ impl ModelFiles {
             let file = GgufFile::open(path)?;
             (config::gguf::load(&file)?, Weights::Gguf(file))
         };
-        Ok(Self { path: path.to_path_buf(), config, weights })
+        Ok(Self {
+            path: path.to_path_buf(),
+            config,
+            weights,
+        })
     }
 
     /// A short name: that of the file or folder.
     pub fn name(&self) -> String {
-        let name = if self.path.is_dir() { self.path.file_name() } else { self.path.file_stem() };
+        let name = if self.path.is_dir() {
+            self.path.file_name()
+        } else {
+            self.path.file_stem()
+        };
         name.map_or_else(String::new, |name| name.to_string_lossy().into_owned())
     }
 
@@ -177,9 +185,17 @@ impl ModelFiles {
             kv_specs: decoder_weights::kv_specs(&self.config, options.block_size),
             num_blocks: plan.num_blocks,
             vocab_size: self.config.vocab_size,
-            padding: if limits.is_native { RowPadding::Exact } else { RowPadding::PowersOfTwo },
+            padding: if limits.is_native {
+                RowPadding::Exact
+            } else {
+                RowPadding::PowersOfTwo
+            },
         });
-        Ok(LoadedModel { config: self.config.clone(), plan, runner })
+        Ok(LoadedModel {
+            config: self.config.clone(),
+            plan,
+            runner,
+        })
     }
 
     fn checkpoint(&self) -> &dyn Checkpoint {

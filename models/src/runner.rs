@@ -160,9 +160,11 @@ impl ModelRunner {
     pub fn hidden_states(&mut self, batch: &StepBatch) -> Result<Vec<Vec<f32>>, RunnerError> {
         let context = self.upload(batch)?;
         let mut streams: Vec<ResidualStream> = Vec::new();
-        let last = self.decoder.hidden_states(&context, &mut self.cache, |_, stream| {
-            streams.push(stream.clone());
-        });
+        let last = self
+            .decoder
+            .hidden_states(&context, &mut self.cache, |_, stream| {
+                streams.push(stream.clone());
+            });
         let (_, normed) = last.normed(self.decoder.last_norm());
         let num_tokens = batch.num_tokens();
         let live_rows = |states: Tensor<2>| {
@@ -171,7 +173,12 @@ impl ModelRunner {
             values.truncate(num_values);
             Ok(values)
         };
-        streams.iter().map(ResidualStream::value).chain([normed]).map(live_rows).collect()
+        streams
+            .iter()
+            .map(ResidualStream::value)
+            .chain([normed])
+            .map(live_rows)
+            .collect()
     }
 
     fn run(&mut self, batch: &StepBatch, output: &mut StepOutput) -> Result<(), RunnerError> {
@@ -197,13 +204,15 @@ impl ModelRunner {
     /// Checks and packs the step's integers and sends them as one buffer.
     fn upload(&mut self, batch: &StepBatch) -> Result<ForwardContext, RunnerError> {
         self.sampling.clear();
-        self.sampling.extend(batch.sampling.iter().map(|row| SamplingRow {
-            temperature: row.temperature,
-            seed: row.seed,
-            position: row.position,
-        }));
+        self.sampling
+            .extend(batch.sampling.iter().map(|row| SamplingRow {
+                temperature: row.temperature,
+                seed: row.seed,
+                position: row.position,
+            }));
         self.block_copies.clear();
-        self.block_copies.extend(batch.block_copies.iter().map(|(from, to)| (from.0, to.0)));
+        self.block_copies
+            .extend(batch.block_copies.iter().map(|(from, to)| (from.0, to.0)));
         let block_size = self.kv_specs.first().map_or(1, |spec| spec.block_size);
         let groups: Vec<GroupArrays<'_>> = batch
             .groups
@@ -239,7 +248,11 @@ impl ModelRunner {
         self.counts.steps += 1;
         self.counts.uploads += 1;
         let capacity = inputs.capacity();
-        Ok(ForwardContext::new(buffer, capacity.tokens, capacity.logit_rows))
+        Ok(ForwardContext::new(
+            buffer,
+            capacity.tokens,
+            capacity.logit_rows,
+        ))
     }
 
     /// Reads the verdicts of the live rows.
@@ -254,9 +267,10 @@ impl ModelRunner {
         self.counts.downloads += 1;
         self.counts.download_bytes += size_of_val(words) as u64;
         let expected = num_rows * VERDICT_WORDS;
-        let live = words
-            .get(..expected)
-            .ok_or(RunnerError::Verdicts { expected, found: words.len() })?;
+        let live = words.get(..expected).ok_or(RunnerError::Verdicts {
+            expected,
+            found: words.len(),
+        })?;
         for verdict in live.chunks_exact(VERDICT_WORDS) {
             output.push(match verdict[1] {
                 STATUS_TOKEN => Verdict::Token(TokenId(verdict[0])),
@@ -289,7 +303,11 @@ impl RowPadding {
             seqs: round(batch.num_seqs()),
             logit_rows: round(batch.num_logit_rows()),
             copies: round(batch.block_copies.len()),
-            blocks_per_seq: batch.groups.iter().map(|group| round(group.blocks_per_seq)).collect(),
+            blocks_per_seq: batch
+                .groups
+                .iter()
+                .map(|group| round(group.blocks_per_seq))
+                .collect(),
         }
     }
 }
@@ -300,5 +318,7 @@ fn floats(tensor: Tensor<2>) -> Result<Vec<f32>, RunnerError> {
 }
 
 fn device_error(error: impl std::fmt::Debug) -> RunnerError {
-    RunnerError::Device { message: format!("{error:?}") }
+    RunnerError::Device {
+        message: format!("{error:?}"),
+    }
 }

@@ -55,8 +55,10 @@ fn ids(tensors: &SafeTensors<'_>, name: &str) -> Option<Vec<u32>> {
 fn floats(tensors: &SafeTensors<'_>, name: &str) -> Option<Vec<f32>> {
     let tensor = tensors.tensor(name).ok()?;
     assert_eq!(tensor.dtype(), Dtype::F32, "{name}");
-    let values =
-        tensor.data().chunks_exact(4).map(|b| f32::from_le_bytes([b[0], b[1], b[2], b[3]]));
+    let values = tensor
+        .data()
+        .chunks_exact(4)
+        .map(|b| f32::from_le_bytes([b[0], b[1], b[2], b[3]]));
     Some(values.collect())
 }
 

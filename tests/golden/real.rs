@@ -23,28 +23,50 @@ struct Tolerance {
 }
 
 /// Weights are decoded to f32; only the order of sums differs.
-const EXACT: Tolerance = Tolerance { logprob: 5e-3, mean: 5e-4, margin: 0.05 };
+const EXACT: Tolerance = Tolerance {
+    logprob: 5e-3,
+    mean: 5e-4,
+    margin: 0.05,
+};
 /// Activations are rounded to 8 bits in front of each packed matrix, as llama.cpp does, whose
 /// log-probabilities differ from the reference by about 0.3 at worst. Measured here: 0.35 at worst,
 /// 0.06 on average over a prompt.
-const QUANTIZED: Tolerance = Tolerance { logprob: 0.5, mean: 0.08, margin: 0.25 };
+const QUANTIZED: Tolerance = Tolerance {
+    logprob: 0.5,
+    mean: 0.08,
+    margin: 0.25,
+};
 
 struct Model {
     name: &'static str,
     file: &'static str,
 }
 
-const SMOLLM2: Model = Model { name: "smollm2", file: "SmolLM2-135M-Instruct.Q4_1.gguf" };
-const GEMMA3: Model = Model { name: "gemma3", file: "gemma-3-270m-q4_k_m.gguf" };
+const SMOLLM2: Model = Model {
+    name: "smollm2",
+    file: "SmolLM2-135M-Instruct.Q4_1.gguf",
+};
+const GEMMA3: Model = Model {
+    name: "gemma3",
+    file: "gemma-3-270m-q4_k_m.gguf",
+};
 
 impl Model {
     fn path(&self) -> PathBuf {
         let home = std::env::var_os("FORERUN_HOME").map(PathBuf::from);
-        let cache = std::env::var_os("XDG_CACHE_HOME").map(|dir| PathBuf::from(dir).join("forerun"));
+        let cache =
+            std::env::var_os("XDG_CACHE_HOME").map(|dir| PathBuf::from(dir).join("forerun"));
         let user = std::env::var_os("HOME").map(|dir| PathBuf::from(dir).join(".cache/forerun"));
-        let root = home.or(cache).or(user).expect("one of FORERUN_HOME, XDG_CACHE_HOME, HOME");
+        let root = home
+            .or(cache)
+            .or(user)
+            .expect("one of FORERUN_HOME, XDG_CACHE_HOME, HOME");
         let path = root.join("models").join(self.file);
-        assert!(path.is_file(), "{} is missing: run `cargo xtask setup`", path.display());
+        assert!(
+            path.is_file(),
+            "{} is missing: run `cargo xtask setup`",
+            path.display()
+        );
         path
     }
 
@@ -60,7 +82,10 @@ impl Model {
 /// log p(token) under softmax of `logits`.
 fn logprob(logits: &[f32], token: u32) -> f32 {
     let max = logits.iter().copied().fold(f32::MIN, f32::max);
-    let sum: f64 = logits.iter().map(|&logit| f64::from(logit - max).exp()).sum();
+    let sum: f64 = logits
+        .iter()
+        .map(|&logit| f64::from(logit - max).exp())
+        .sum();
     logits[token as usize] - max - sum.ln() as f32
 }
 
@@ -76,7 +101,10 @@ fn check_prompt(session: &mut Session, prompt: &RealPrompt, tolerance: &Toleranc
     let worst = differences.iter().copied().fold(0.0, f32::max);
     let mean = differences.iter().sum::<f32>() / differences.len() as f32;
     println!("{what}: log-probabilities differ by at most {worst:.5}, {mean:.5} on average");
-    assert!(worst <= tolerance.logprob, "{what}: largest difference {worst}");
+    assert!(
+        worst <= tolerance.logprob,
+        "{what}: largest difference {worst}"
+    );
     assert!(mean <= tolerance.mean, "{what}: mean difference {mean}");
 }
 
@@ -90,13 +118,22 @@ fn check_greedy(
     let (tokens, logits) = session.greedy(0, &prompt.ids, num_tokens);
     for (step, golden) in prompt.greedy_steps.iter().take(num_tokens).enumerate() {
         if golden.margin < tolerance.margin {
-            println!("{what}: greedy ids equal up to step {step}, margin {}", golden.margin);
+            println!(
+                "{what}: greedy ids equal up to step {step}, margin {}",
+                golden.margin
+            );
             return;
         }
-        assert_eq!(tokens[step], prompt.greedy_ids[step], "{what}: greedy step {step}");
+        assert_eq!(
+            tokens[step], prompt.greedy_ids[step],
+            "{what}: greedy step {step}"
+        );
         let (token, expected) = golden.top5[0];
         let difference = (logprob(&logits[step], token) - expected).abs();
-        assert!(difference <= tolerance.logprob, "{what}: step {step} differs by {difference}");
+        assert!(
+            difference <= tolerance.logprob,
+            "{what}: step {step} differs by {difference}"
+        );
     }
     println!("{what}: all {num_tokens} greedy ids equal");
 }
@@ -106,7 +143,12 @@ fn check_model(model: &Model, activations: ActivationMode, tolerance: &Tolerance
     for prompt in &model.goldens().prompts {
         let what = format!("{} {} {activations:?}", model.name, prompt.name);
         check_prompt(&mut session, prompt, tolerance, &what);
-        check_greedy(&mut session, prompt, (tolerance, prompt.greedy_ids.len()), &what);
+        check_greedy(
+            &mut session,
+            prompt,
+            (tolerance, prompt.greedy_ids.len()),
+            &what,
+        );
     }
 }
 

@@ -4,8 +4,8 @@
 //! table's would give other logits.
 
 use forerun_engine::{
-    BatchSeq, Generation, GroupBatch, RequestId, SamplingRow, SeqId, StepBatch, StepOutput, TokenId,
-    Verdict,
+    BatchSeq, Generation, GroupBatch, RequestId, SamplingRow, SeqId, StepBatch, StepOutput,
+    TokenId, Verdict,
 };
 use forerun_models::devices::{self, DeviceChoice};
 use forerun_models::model::{ActivationMode, LoadOptions, ModelFiles};
@@ -48,9 +48,15 @@ impl Session {
             kv_memory_bytes: Some((num_blocks * BLOCK_SIZE * slot_bytes) as u64),
             ..LoadOptions::new(entry.device().clone())
         };
-        let loaded = files.load(&options).unwrap_or_else(|error| panic!("{error}"));
+        let loaded = files
+            .load(&options)
+            .unwrap_or_else(|error| panic!("{error}"));
         let vocab_size = loaded.config.vocab_size;
-        Self { runner: loaded.runner, vocab_size, lens: [0; SEQS_MAX] }
+        Self {
+            runner: loaded.runner,
+            vocab_size,
+            lens: [0; SEQS_MAX],
+        }
     }
 
     /// Forgets every sequence.
@@ -73,20 +79,41 @@ impl Session {
             Verdict::Token(TokenId(id)) => *id,
             Verdict::NotFinite => panic!("logits are not finite"),
         });
-        let rows = logits.chunks_exact(self.vocab_size).map(<[f32]>::to_vec).collect();
+        let rows = logits
+            .chunks_exact(self.vocab_size)
+            .map(<[f32]>::to_vec)
+            .collect();
         (rows, verdicts.collect())
     }
 
     /// Appends `ids` to sequence `seq` and returns the logits after the last of them.
     pub(crate) fn last_logits(&mut self, seq: usize, ids: &[u32]) -> Vec<f32> {
-        let (mut rows, _) = self.step(&[Chunk { seq, ids, all_rows: false }]);
+        let (mut rows, _) = self.step(&[Chunk {
+            seq,
+            ids,
+            all_rows: false,
+        }]);
         rows.pop().expect("one row was asked for")
     }
 
     /// The logits after each of `ids`, in chunks of at most `chunk_len` tokens.
-    pub(crate) fn all_logits(&mut self, seq: usize, ids: &[u32], chunk_len: usize) -> Vec<Vec<f32>> {
+    pub(crate) fn all_logits(
+        &mut self,
+        seq: usize,
+        ids: &[u32],
+        chunk_len: usize,
+    ) -> Vec<Vec<f32>> {
         let chunks = ids.chunks(chunk_len);
-        chunks.flat_map(|ids| self.step(&[Chunk { seq, ids, all_rows: true }]).0).collect()
+        chunks
+            .flat_map(|ids| {
+                self.step(&[Chunk {
+                    seq,
+                    ids,
+                    all_rows: true,
+                }])
+                .0
+            })
+            .collect()
     }
 
     /// Appends `prompt` and then `num_tokens` greedy tokens; returns those and the logits each was
@@ -101,7 +128,11 @@ impl Session {
         let mut logits = Vec::new();
         let mut next = prompt.to_vec();
         while tokens.len() < num_tokens {
-            let (mut rows, verdicts) = self.step(&[Chunk { seq, ids: &next, all_rows: false }]);
+            let (mut rows, verdicts) = self.step(&[Chunk {
+                seq,
+                ids: &next,
+                all_rows: false,
+            }]);
             logits.extend(rows.pop());
             tokens.push(verdicts[0]);
             next = vec![verdicts[0]];
@@ -112,8 +143,14 @@ impl Session {
     /// The hidden states that enter each layer and leave the last norm, for a new sequence.
     pub(crate) fn hidden_states(&mut self, ids: &[u32]) -> Vec<Vec<f32>> {
         self.reset();
-        let batch = self.batch(&[Chunk { seq: 0, ids, all_rows: false }]);
-        self.runner.hidden_states(&batch).unwrap_or_else(|error| panic!("{error}"))
+        let batch = self.batch(&[Chunk {
+            seq: 0,
+            ids,
+            all_rows: false,
+        }]);
+        self.runner
+            .hidden_states(&batch)
+            .unwrap_or_else(|error| panic!("{error}"))
     }
 
     /// The runner, for its counts.
@@ -123,7 +160,10 @@ impl Session {
 
     fn batch(&self, chunks: &[Chunk<'_>]) -> StepBatch {
         let mut batch = StepBatch::new(0);
-        let mut group = GroupBatch { blocks_per_seq: BLOCKS_PER_SEQ, ..GroupBatch::default() };
+        let mut group = GroupBatch {
+            blocks_per_seq: BLOCKS_PER_SEQ,
+            ..GroupBatch::default()
+        };
         batch.query_offsets.push(0);
         for (index, chunk) in chunks.iter().enumerate() {
             let start = self.lens[chunk.seq];
@@ -140,13 +180,19 @@ impl Session {
                     batch.logit_rows.push(batch.token_ids.len() as u32);
                     batch.logit_seqs.push(index as u32);
                     let position = position as u32 + 1;
-                    batch.sampling.push(SamplingRow { temperature: 0.0, seed: SEED, position });
+                    batch.sampling.push(SamplingRow {
+                        temperature: 0.0,
+                        seed: SEED,
+                        position,
+                    });
                 }
                 batch.token_ids.push(chunk.ids[offset]);
                 batch.positions.push(position as u32);
                 batch.seq_of_token.push(index as u32);
                 let block = table[position / BLOCK_SIZE] as usize;
-                group.slot_mapping.push((block * BLOCK_SIZE + position % BLOCK_SIZE) as u32);
+                group
+                    .slot_mapping
+                    .push((block * BLOCK_SIZE + position % BLOCK_SIZE) as u32);
             }
             batch.query_offsets.push(batch.token_ids.len() as u32);
             batch.context_lens.push(end as u32);
@@ -162,5 +208,7 @@ fn shuffled_table(seq: usize) -> Vec<u32> {
     let num_blocks = SEQS_MAX * BLOCKS_PER_SEQ;
     // 37 is coprime to the power of two `num_blocks`, so this visits every block once.
     let place = |index: usize| (index * 37 + 11) % num_blocks;
-    (0..BLOCKS_PER_SEQ).map(|block| 1 + place(seq * BLOCKS_PER_SEQ + block) as u32).collect()
+    (0..BLOCKS_PER_SEQ)
+        .map(|block| 1 + place(seq * BLOCKS_PER_SEQ + block) as u32)
+        .collect()
 }

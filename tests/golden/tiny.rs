@@ -41,7 +41,9 @@ fn folder(name: &str) -> PathBuf {
 }
 
 fn gguf(name: &str) -> PathBuf {
-    fixtures::root().join("tiny_gguf").join(format!("{name}.gguf"))
+    fixtures::root()
+        .join("tiny_gguf")
+        .join(format!("{name}.gguf"))
 }
 
 /// Every model with its goldens.
@@ -53,7 +55,11 @@ fn models() -> Vec<(String, PathBuf, Vec<Golden>)> {
     });
     let files = GGUF_FILES.iter().map(|name| {
         let goldens = gguf(name).with_extension("goldens.safetensors");
-        (format!("tiny_gguf/{name}"), gguf(name), fixtures::goldens(&goldens))
+        (
+            format!("tiny_gguf/{name}"),
+            gguf(name),
+            fixtures::goldens(&goldens),
+        )
     });
     folders.chain(files).collect()
 }
@@ -65,7 +71,10 @@ fn assert_close(found: &[f32], expected: &[f32], what: &str) {
         .zip(expected)
         .map(|(found, expected)| (found - expected).abs())
         .fold(0.0, f32::max);
-    assert!(worst <= LOGIT_TOLERANCE, "{what}: largest difference {worst}");
+    assert!(
+        worst <= LOGIT_TOLERANCE,
+        "{what}: largest difference {worst}"
+    );
 }
 
 fn check_model(name: &str, session: &mut Session, goldens: &[Golden]) {
@@ -73,11 +82,17 @@ fn check_model(name: &str, session: &mut Session, goldens: &[Golden]) {
         let what = format!("{name} p{prompt}");
         session.reset();
         let (tokens, logits) = session.greedy(0, &golden.ids, golden.greedy_ids.len());
-        assert_close(&logits[0], &golden.logits_last, &format!("{what} logits_last"));
+        assert_close(
+            &logits[0],
+            &golden.logits_last,
+            &format!("{what} logits_last"),
+        );
         assert_eq!(tokens, golden.greedy_ids, "{what} greedy ids");
         if let Some(expected) = &golden.logits_all {
             session.reset();
-            let rows = session.all_logits(0, &golden.ids, golden.ids.len()).concat();
+            let rows = session
+                .all_logits(0, &golden.ids, golden.ids.len())
+                .concat();
             assert_close(&rows, expected, &format!("{what} logits_all"));
         }
         if let Some(expected) = &golden.hidden_states {
@@ -116,16 +131,32 @@ fn chunks_and_batch_mates_change_no_bit_on_the_cpu() {
         for chunk_len in [1, 3, 8, 17] {
             session.reset();
             let chunked = session.all_logits(1, ids, chunk_len);
-            assert_eq!(bits(&chunked), bits(&whole), "{name} in chunks of {chunk_len}");
+            assert_eq!(
+                bits(&chunked),
+                bits(&whole),
+                "{name} in chunks of {chunk_len}"
+            );
         }
         session.reset();
         let mut batched = Vec::new();
         for (index, ids) in ids.chunks(5).enumerate() {
             let mate_id = [mate[index % mate.len()]];
             let (rows, _) = session.step(&[
-                Chunk { seq: 2, ids: &mate_id, all_rows: true },
-                Chunk { seq: 0, ids, all_rows: true },
-                Chunk { seq: 3, ids: mate, all_rows: false },
+                Chunk {
+                    seq: 2,
+                    ids: &mate_id,
+                    all_rows: true,
+                },
+                Chunk {
+                    seq: 0,
+                    ids,
+                    all_rows: true,
+                },
+                Chunk {
+                    seq: 3,
+                    ids: mate,
+                    all_rows: false,
+                },
             ]);
             batched.extend_from_slice(&rows[1..=ids.len()]);
         }
@@ -134,7 +165,9 @@ fn chunks_and_batch_mates_change_no_bit_on_the_cpu() {
 }
 
 fn bits(rows: &[Vec<f32>]) -> Vec<Vec<u32>> {
-    rows.iter().map(|row| row.iter().map(|value| value.to_bits()).collect()).collect()
+    rows.iter()
+        .map(|row| row.iter().map(|value| value.to_bits()).collect())
+        .collect()
 }
 
 #[test]
@@ -148,8 +181,16 @@ fn a_prompt_in_chunks_among_others_gives_the_same_ids_on_wgpu() {
         for (index, ids) in ids.chunks(7).enumerate() {
             let mate_id = [mate[index]];
             let (rows, _) = session.step(&[
-                Chunk { seq: 1, ids: &mate_id, all_rows: false },
-                Chunk { seq: 0, ids, all_rows: false },
+                Chunk {
+                    seq: 1,
+                    ids: &mate_id,
+                    all_rows: false,
+                },
+                Chunk {
+                    seq: 0,
+                    ids,
+                    all_rows: false,
+                },
             ]);
             last.clone_from(&rows[1]);
         }
@@ -166,8 +207,16 @@ fn a_step_uploads_once_and_downloads_once_under_a_kilobyte_per_sequence() {
             session.last_logits(seq, &goldens[1].ids);
         }
         let counts = session.runner().transfer_counts();
-        assert_eq!((counts.steps, counts.uploads, counts.downloads), (3, 3, 3), "{device}");
-        assert!(counts.download_bytes < 3 * 1024, "{device}: {} bytes", counts.download_bytes);
+        assert_eq!(
+            (counts.steps, counts.uploads, counts.downloads),
+            (3, 3, 3),
+            "{device}"
+        );
+        assert!(
+            counts.download_bytes < 3 * 1024,
+            "{device}: {} bytes",
+            counts.download_bytes
+        );
     }
 }
 
@@ -180,6 +229,9 @@ fn kv_pools_are_written_in_place() {
         let before = forerun_kernels::copies::so_far();
         session.greedy(1, &goldens[2].ids, 4);
         let copies = forerun_kernels::copies::so_far() - before;
-        assert_eq!(copies, 0, "{device}: a tensor that was to change in place was copied");
+        assert_eq!(
+            copies, 0,
+            "{device}: a tensor that was to change in place was copied"
+        );
     }
 }

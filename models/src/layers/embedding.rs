@@ -23,7 +23,12 @@ impl Embedding {
 
     /// The embeddings of the step's tokens, `[T, M]`.
     pub fn forward(&self, context: &ForwardContext) -> Tensor<2> {
-        embed::embed(&self.table, context.step(), context.num_tokens(), self.scale)
+        embed::embed(
+            &self.table,
+            context.step(),
+            context.num_tokens(),
+            self.scale,
+        )
     }
 
     /// The table as output projection (tied embeddings): `[R, M]` to logits `[R, V]`.

@@ -19,7 +19,11 @@ pub struct FeedForward {
 impl FeedForward {
     /// `gate_up` maps M to 2 F (gate first), `down` maps F to M.
     pub fn new(gate_up: Linear, down: Linear, activation: Activation) -> Self {
-        Self { gate_up, down, activation }
+        Self {
+            gate_up,
+            down,
+            activation,
+        }
     }
 
     /// # Shapes

@@ -15,7 +15,10 @@ pub struct Linear {
 impl Linear {
     /// `bias` has `d_output` values.
     pub fn new(weight: PackedMatrix, bias: Option<Tensor<1>>) -> Self {
-        Self { weight, bias: bias.map(Param::from_tensor) }
+        Self {
+            weight,
+            bias: bias.map(Param::from_tensor),
+        }
     }
 
     /// # Shapes

@@ -18,7 +18,10 @@ pub struct RmsNorm {
 impl RmsNorm {
     /// `gamma` has `spec.num_normed * spec.group_len` values.
     pub fn new(gamma: Tensor<1>, spec: RmsNormSpec) -> Self {
-        Self { gamma: Param::from_tensor(gamma), spec }
+        Self {
+            gamma: Param::from_tensor(gamma),
+            spec,
+        }
     }
 
     /// # Shapes

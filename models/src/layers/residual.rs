@@ -17,7 +17,10 @@ pub struct ResidualStream {
 impl ResidualStream {
     /// Starts a stream at `hidden [T, M]`.
     pub fn new(hidden: Tensor<2>) -> Self {
-        Self { sum: hidden, addend: None }
+        Self {
+            sum: hidden,
+            addend: None,
+        }
     }
 
     /// The stream without its pending addend, and the norm of its value.
@@ -33,12 +36,18 @@ impl ResidualStream {
 
     /// A stream of value `sum + addend`, both `[T, M]`.
     pub fn pending(sum: Tensor<2>, addend: Tensor<2>) -> Self {
-        Self { sum, addend: Some(addend) }
+        Self {
+            sum,
+            addend: Some(addend),
+        }
     }
 
     /// Applies `rows` (a row selection) to both parts.
     pub fn map_rows(self, rows: impl Fn(Tensor<2>) -> Tensor<2>) -> Self {
-        Self { sum: rows(self.sum), addend: self.addend.map(rows) }
+        Self {
+            sum: rows(self.sum),
+            addend: self.addend.map(rows),
+        }
     }
 
     /// The value of the stream, `[T, M]`.
