@@ -1,1 +1,5 @@
-//! Placeholder.
+//! Benches of forerun, each a binary of its own under `benches/`:
+//!
+//! - `packed_products`: activations times packed weights, per format and number of rows;
+//! - `native_ops`: the other native ops;
+//! - `passes`: whole models: decode, prefill, the cost of a few more rows.

@@ -26,6 +26,10 @@ pub(crate) struct Output {
 
 /// Token counts.
 #[derive(Debug, Serialize)]
+#[expect(
+    clippy::struct_field_names,
+    reason = "the names of OpenAI's usage object"
+)]
 pub(crate) struct UsageReport {
     pub(crate) prompt_tokens: usize,
     pub(crate) completion_tokens: usize,
@@ -71,7 +75,7 @@ impl Timing {
             decode_tokens_per_s: first.and_then(|first| {
                 per_second(
                     completion_tokens.saturating_sub(1),
-                    clock.last_token - first,
+                    clock.last_token.saturating_sub(first),
                 )
             }),
             prefill_tokens_per_s: first.and_then(|first| per_second(prompt_tokens, first)),

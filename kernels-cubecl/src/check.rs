@@ -12,13 +12,22 @@ pub(crate) fn shape<const D: usize>(
     found: [usize; D],
     expected: [usize; D],
 ) {
-    assert!(found == expected, "{op}: {tensor} has shape {found:?}, expected {expected:?}");
+    assert!(
+        found == expected,
+        "{op}: {tensor} has shape {found:?}, expected {expected:?}"
+    );
 }
 
 /// Panics unless the pool is one of the layer's.
 #[track_caller]
 pub(crate) fn pool(op: &str, found: &Tensor<5>, spec: &KvSpec) {
     let [num_blocks, ..] = found.dims();
-    let expected = [num_blocks, 2, spec.num_kv_heads, spec.block_size, spec.head_dim];
+    let expected = [
+        num_blocks,
+        2,
+        spec.num_kv_heads,
+        spec.block_size,
+        spec.head_dim,
+    ];
     shape(op, "pool", found.dims(), expected);
 }

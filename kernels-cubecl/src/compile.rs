@@ -8,8 +8,7 @@ use crate::linear::cube::{LinearShapeLaunch, few, many};
 use crate::paged_attention::cube::{attend, merge};
 use crate::spec::{Activation, AttentionSpec, KvSpec, MatrixSpec, RmsNormSpec, RopeSpec};
 use crate::{
-    embed, gather_rows, glu, kv_copy, kv_write, launch, paged_attention, rms_norm, rope,
-    sample,
+    embed, gather_rows, glu, kv_copy, kv_write, launch, paged_attention, rms_norm, rope, sample,
 };
 use cubecl::prelude::*;
 
@@ -136,7 +135,9 @@ fn linear_kernel(
     blueprint: LinearBlueprint,
 ) -> Box<dyn CubeKernel> {
     let shape = LinearShapeLaunch::new(1, matrix.d_input, 1, 0, matrix.d_output);
-    let bias = (bias == Bias::Added).then(|| target.buffer(matrix.d_output)).into();
+    let bias = (bias == Bias::Added)
+        .then(|| target.buffer(matrix.d_output))
+        .into();
     let (properties, compiler) = (target.properties.clone(), target.target.clone());
     let (x, words) = (target.buffer(matrix.d_input), target.buffer(1));
     let output = target.buffer(matrix.d_output);

@@ -12,9 +12,9 @@ use cubecl::prelude::*;
 
 /// e^x: 0 below -87, finite above 88.
 #[cube]
-pub fn exp(x: f32) -> f32 {
+pub(crate) fn exp(x: f32) -> f32 {
     let clamped = clamp(x, -87.0f32, 88.0f32);
-    let n = (clamped * 1.442_695_f32 + 0.5f32).floor();
+    let n = (clamped * comptime!(std::f32::consts::LOG2_E) + 0.5f32).floor();
     // ln 2 in two parts, so that the product with the first is exact.
     let r = clamped - n * 0.693_359_4_f32 - n * -0.000_212_194_44_f32;
     let p = 0.000_198_756_92_f32;
@@ -30,7 +30,7 @@ pub fn exp(x: f32) -> f32 {
 
 /// Natural logarithm of a positive normal number.
 #[cube]
-pub fn ln(x: f32) -> f32 {
+pub(crate) fn ln(x: f32) -> f32 {
     let bits = x.to_bits();
     let exponent = i32::cast_from(bits >> 23u32) - 126i32;
     let mantissa = f32::from_bits((bits & 0x007f_ffffu32) | 0x3f00_0000u32);
@@ -54,11 +54,11 @@ pub fn ln(x: f32) -> f32 {
 
 /// Sine and cosine of one angle.
 #[derive(CubeType, Clone, Copy)]
-pub struct SinCos {
+pub(crate) struct SinCos {
     /// Sine.
-    pub sin: f32,
+    pub(crate) sin: f32,
     /// Cosine.
-    pub cos: f32,
+    pub(crate) cos: f32,
 }
 
 /// The angle `position * inv_freq` as a fraction of a turn, in units of 2^-32 turns.
@@ -69,7 +69,7 @@ pub struct SinCos {
 ///
 /// `inv_freq` in radians, at least 0 and below 2^24.
 #[cube]
-pub fn turns(position: u32, inv_freq: f32) -> u32 {
+pub(crate) fn turns(position: u32, inv_freq: f32) -> u32 {
     // inv_freq = mantissa * 2^(exponent - 150), 1 / (2 pi) = (high * 2^32 + low) * 2^-66.
     let bits = inv_freq.to_bits();
     let exponent = bits >> 23u32;
@@ -104,7 +104,7 @@ fn bits_from(word0: u32, word1: u32, word2: u32, from: u32) -> u32 {
 
 /// Sine and cosine of `turns` units of 2^-32 turns.
 #[cube]
-pub fn sin_cos(turns: u32) -> SinCos {
+pub(crate) fn sin_cos(turns: u32) -> SinCos {
     // The nearest quarter, and how far the angle is from it: at most an eighth of a turn.
     let quarter = (turns + 0x2000_0000u32) >> 30u32;
     let rest = i32::cast_from(turns - (quarter << 30u32));
@@ -129,12 +129,12 @@ pub fn sin_cos(turns: u32) -> SinCos {
 
 /// 1 / (1 + e^-x).
 #[cube]
-pub fn sigmoid(x: f32) -> f32 {
+pub(crate) fn sigmoid(x: f32) -> f32 {
     1.0f32 / (1.0f32 + exp(-x))
 }
 
 /// Hyperbolic tangent, by its definition: absolute error a few ulp of 1.
 #[cube]
-pub fn tanh(x: f32) -> f32 {
+pub(crate) fn tanh(x: f32) -> f32 {
     1.0f32 - 2.0f32 / (exp(2.0f32 * x) + 1.0f32)
 }

@@ -37,7 +37,10 @@ pub const CUBES_PER_AXIS_MAX: usize = 65_535;
 /// most what the device allows.
 pub fn units_per_cube(properties: &DeviceProperties, wanted: usize) -> u32 {
     let hardware = &properties.hardware;
-    let device_max = hardware.max_units_per_cube.min(hardware.max_cube_dim.0).clamp(1, UNITS_MAX);
+    let device_max = hardware
+        .max_units_per_cube
+        .min(hardware.max_cube_dim.0)
+        .clamp(1, UNITS_MAX);
     let wanted = wanted.clamp(1, device_max as usize) as u32;
     // The largest power of two that is not above `wanted`: an idle unit costs more than a loop.
     1 << wanted.ilog2()
@@ -54,14 +57,21 @@ pub fn cube_count(num_cubes: usize) -> CubeCount {
 /// items, so that such a kernel is compiled once.
 pub fn elementwise(properties: &DeviceProperties, num_items: usize) -> (CubeCount, CubeDim) {
     let units = units_per_cube(properties, UNITS_MAX as usize);
-    (cube_count(num_items.div_ceil(units as usize)), CubeDim::new_1d(units))
+    (
+        cube_count(num_items.div_ceil(units as usize)),
+        CubeDim::new_1d(units),
+    )
 }
 
 /// The buffer of a contiguous tensor, as a kernel argument.
 pub fn buffer(tensor: &CubeTensor) -> BufferArg {
     let len = tensor.meta.num_elements();
     // A kernel indexes with 32 bits.
-    assert!(u32::try_from(len).is_ok(), "a buffer of {len} values, at most {} can be indexed", u32::MAX);
+    assert!(
+        u32::try_from(len).is_ok(),
+        "a buffer of {len} values, at most {} can be indexed",
+        u32::MAX
+    );
     // SAFETY: the tensor is contiguous ([`contiguous`]) and holds `len` elements.
     unsafe { BufferArg::from_raw_parts(tensor.handle.clone(), len) }
 }
@@ -86,7 +96,13 @@ pub fn writable(tensor: CubeTensor) -> CubeTensor {
 /// A contiguous tensor with unspecified contents on the device of `like`.
 pub fn empty(like: &CubeTensor, shape: Shape, dtype: DType) -> CubeTensor {
     let handle = like.client.empty(shape.num_elements() * dtype.size());
-    CubeTensor::new_contiguous(like.client.clone(), like.device.clone(), shape, handle, dtype)
+    CubeTensor::new_contiguous(
+        like.client.clone(),
+        like.device.clone(),
+        shape,
+        handle,
+        dtype,
+    )
 }
 
 /// A contiguous f32 tensor with unspecified contents on the device of `like`.
@@ -121,7 +137,7 @@ fn copy_kernel(source: &[u32], destination: &mut [u32]) {
 /// `scratch` has `units` values. To be called by all units of a cube; may be called again with
 /// the same scratch.
 #[cube]
-pub fn cube_sum(value: f32, scratch: &mut Shared<[f32]>, #[comptime] units: u32) -> f32 {
+pub(crate) fn cube_sum(value: f32, scratch: &mut Shared<[f32]>, #[comptime] units: u32) -> f32 {
     let unit = UNIT_POS as usize;
     scratch[unit] = value;
     sync_cube();

@@ -5,7 +5,7 @@
 //! the kernel and its launch, `flex.rs` the twin on slices. [`backend::KernelBackend`] connects the
 //! three. Around them: [`spec`] (what an op must be told), [`step_inputs`] (the integers of a step),
 //! [`packed`] and [`matrix`] (weights), [`threads`] and `simd` (the CPU), [`launch`],
-//! [`elementary`] and [`compile`] (GPUs).
+//! `elementary` and [`compile`] (GPUs).
 
 #![warn(missing_docs)]
 #![expect(
@@ -17,7 +17,7 @@ pub mod backend;
 mod check;
 pub mod compile;
 pub mod copies;
-pub mod elementary;
+mod elementary;
 pub mod embed;
 pub mod gather_rows;
 pub mod glu;
@@ -41,5 +41,6 @@ pub use limits::{DeviceLimits, RuntimeKind};
 pub use matrix::{PackError, PackedMatrix, RawRows};
 pub use packed::format::WeightFormat;
 pub use spec::{
-    Activation, ActivationMode, AttentionSpec, KvSpec, MatrixSpec, PartSpec, RmsNormSpec, RopePairing, RopeSpec,
+    Activation, ActivationMode, AttentionSpec, KvSpec, MatrixSpec, PartSpec, RmsNormSpec,
+    RopePairing, RopeSpec,
 };

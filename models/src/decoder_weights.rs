@@ -5,14 +5,16 @@
 //! from `forerun_kernels::matrix`.
 
 use std::borrow::Cow;
+use std::cell::RefCell;
 
 use burn::tensor::{Device, Tensor, TensorData};
 use forerun_kernels::matrix::{PackedMatrix, RawRows};
+use forerun_kernels::packed::arena::Arena;
 use forerun_kernels::packed::format::WeightFormat;
 use forerun_kernels::spec::{ActivationMode, AttentionSpec, KvSpec, RmsNormSpec, RopeSpec};
 
 use crate::config::names::{LayerTensor, ModelTensor, TensorNames};
-use crate::config::rope::RopeTable;
+use crate::config::rope::{RopeConfig, RopeTable};
 use crate::config::{ModelConfig, OutputHead};
 use crate::decoder::{Decoder, DecoderLayer, DecoderLayerParts};
 use crate::dense;
@@ -35,6 +37,8 @@ pub(crate) struct WeightSource<'a> {
     pub(crate) activations: ActivationMode,
     /// Tokens per KV block.
     pub(crate) block_size: usize,
+    /// Memory of all matrices, on the CPU.
+    pub(crate) arena: RefCell<Arena>,
 }
 
 /// Where the layers of a model keep K and V, in layer order.
@@ -56,7 +60,7 @@ impl WeightSource<'_> {
     /// The first tensor that is missing, misshapen or in an unusable format.
     pub(crate) fn decoder(&self) -> Result<Decoder, ModelError> {
         let config = self.config;
-        let ropes: Vec<RopeTable> = config.ropes.iter().map(|rope| rope.table()).collect();
+        let ropes: Vec<RopeTable> = config.ropes.iter().map(RopeConfig::table).collect();
         let embedding = Embedding::new(
             self.matrix(
                 &[(
@@ -203,7 +207,8 @@ impl WeightSource<'_> {
                 bytes,
             })
             .collect();
-        PackedMatrix::pack(&raw, d_input, self.device, None)
+        let mut arena = self.arena.borrow_mut();
+        PackedMatrix::pack_in(&raw, d_input, self.device, None, &mut arena)
             .map(|matrix| matrix.with_activations(self.activations))
             .map_err(|source| ModelError::Pack {
                 tensor: tensors[0].0.clone(),

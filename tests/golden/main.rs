@@ -1,5 +1,10 @@
 //! Whole models against reference data: logits, hidden states, greedy tokens, text.
 
+#![expect(
+    clippy::print_stdout,
+    reason = "how far results agree is worth reading"
+)]
+
 mod fixtures;
 mod real;
 mod session;

@@ -2,9 +2,8 @@
 
 use forerun_kernels::compile::{Bias, OpKernel, OpVariant, kernels};
 use forerun_kernels::{
-    Activation, ActivationMode, AttentionSpec, KvSpec, MatrixSpec, PartSpec, RmsNormSpec, RopePairing,
-    RopeSpec,
-    WeightFormat,
+    Activation, ActivationMode, AttentionSpec, KvSpec, MatrixSpec, PartSpec, RmsNormSpec,
+    RopePairing, RopeSpec, WeightFormat,
 };
 use forerun_tests::offline::{self, Family};
 
@@ -55,8 +54,17 @@ const MODELS: [Sizes; 3] = [
 ];
 
 fn matrix(format: WeightFormat, d_output: usize, d_input: usize) -> MatrixSpec {
-    let part = PartSpec { format, row_start: 0, num_rows: d_output };
-    MatrixSpec { d_input, d_output, parts: vec![part], activations: ActivationMode::default() }
+    let part = PartSpec {
+        format,
+        row_start: 0,
+        num_rows: d_output,
+    };
+    MatrixSpec {
+        d_input,
+        d_output,
+        parts: vec![part],
+        activations: ActivationMode::default(),
+    }
 }
 
 fn variants(model: &Sizes) -> Vec<OpVariant> {
@@ -70,7 +78,12 @@ fn variants(model: &Sizes) -> Vec<OpVariant> {
     let num_groups = model.num_heads + 2 * model.num_kv_heads;
     let num_normed = model.num_heads + model.num_kv_heads;
     let scale = (model.head_dim as f32).powf(-0.5);
-    let attention = AttentionSpec { kv, scale, window: model.window, soft_cap: model.soft_cap };
+    let attention = AttentionSpec {
+        kv,
+        scale,
+        window: model.window,
+        soft_cap: model.soft_cap,
+    };
     let mut variants = vec![
         OpVariant::RmsNorm(RmsNormSpec {
             num_groups: 1,
@@ -86,12 +99,22 @@ fn variants(model: &Sizes) -> Vec<OpVariant> {
         }),
         OpVariant::Kv(kv),
         OpVariant::PagedAttention(attention),
-        OpVariant::PagedAttention(AttentionSpec { window: None, ..attention }),
-        OpVariant::GatherRows { columns: model.d_model },
-        OpVariant::Sample { vocab_size: model.vocab_size },
+        OpVariant::PagedAttention(AttentionSpec {
+            window: None,
+            ..attention
+        }),
+        OpVariant::GatherRows {
+            columns: model.d_model,
+        },
+        OpVariant::Sample {
+            vocab_size: model.vocab_size,
+        },
     ];
     for activation in [Activation::Silu, Activation::GeluTanh] {
-        variants.push(OpVariant::Glu { d_ff: model.d_ff, activation });
+        variants.push(OpVariant::Glu {
+            d_ff: model.d_ff,
+            activation,
+        });
     }
     for pairing in [RopePairing::Halves, RopePairing::Interleaved] {
         variants.push(OpVariant::Rope(RopeSpec {
@@ -110,9 +133,15 @@ fn variants(model: &Sizes) -> Vec<OpVariant> {
 fn format_variants() -> Vec<OpVariant> {
     let mut variants = Vec::new();
     for format in WeightFormat::ALL {
-        variants.push(OpVariant::Embed { matrix: matrix(format, 1000, 768), scale: 1.0 });
+        variants.push(OpVariant::Embed {
+            matrix: matrix(format, 1000, 768),
+            scale: 1.0,
+        });
         for bias in [Bias::None, Bias::Added] {
-            variants.push(OpVariant::Linear { matrix: matrix(format, 1000, 768), bias });
+            variants.push(OpVariant::Linear {
+                matrix: matrix(format, 1000, 768),
+                bias,
+            });
         }
     }
     variants
@@ -121,11 +150,16 @@ fn format_variants() -> Vec<OpVariant> {
 fn all_kernels(family: Family) -> Vec<OpKernel> {
     let target = offline::target(family);
     let variants = MODELS.iter().flat_map(variants).chain(format_variants());
-    variants.flat_map(|variant| kernels(&variant, &target)).collect()
+    variants
+        .flat_map(|variant| kernels(&variant, &target))
+        .collect()
 }
 
 #[test]
-#[expect(clippy::print_stdout, reason = "registers and shared memory of each kernel")]
+#[expect(
+    clippy::print_stdout,
+    reason = "registers and shared memory of each kernel"
+)]
 fn every_kernel_compiles_for_cuda_and_attention_and_linear_do_not_spill() {
     let ptxas = offline::find_ptxas();
     if ptxas.is_none() {
@@ -146,13 +180,18 @@ fn every_kernel_compiles_for_cuda_and_attention_and_linear_do_not_spill() {
                 Err(error) => failures.push(format!("{} for sm_{sm}: {error}", ptx.name)),
                 Ok(usage) => {
                     let (name, shared_bytes) = (&ptx.name, ptx.shared_bytes);
-                    println!("sm_{sm} {:<16} {name:<32} {shared_bytes:>6} {usage:?}", kernel.op);
+                    println!(
+                        "sm_{sm} {:<16} {name:<32} {shared_bytes:>6} {usage:?}",
+                        kernel.op
+                    );
                     let must_not_spill = ["linear", "paged_attention"].contains(&kernel.op);
                     if must_not_spill && usage.spill_bytes > 0 {
                         failures.push(format!("{} spills on sm_{sm}: {usage:?}", ptx.name));
                     }
                     if ptx.shared_bytes > 16 << 10 {
-                        failures.push(format!("{name} needs {shared_bytes} bytes of shared memory"));
+                        failures.push(format!(
+                            "{name} needs {shared_bytes} bytes of shared memory"
+                        ));
                     }
                 }
             }
@@ -178,5 +217,9 @@ fn every_shader_is_valid_and_translates_for_metal_and_direct3d() {
         }
     }
     assert!(failures.is_empty(), "{}", failures.join("\n"));
-    assert!(kernels.len() > 50, "only {} kernels were compiled", kernels.len());
+    assert!(
+        kernels.len() > 50,
+        "only {} kernels were compiled",
+        kernels.len()
+    );
 }

@@ -7,7 +7,7 @@ use cubecl::cuda::{CudaCompilationOptions, CudaCompiler, CudaRepresentation, Cud
 use cubecl::ir::nvidia::SmArch;
 use cubecl::prelude::*;
 use cubecl::wgpu::{WgpuRuntime, WgslCompiler};
-use cubecl::{Compiler, ExecutionMode};
+use cubecl::{Compiler, ExecutionMode, WgpuCompilationOptions};
 use cubecl_llvm::nvptx::ptx_version::PtxVersion;
 use cubecl_server::runtime::Runtime;
 use forerun_kernels::compile::{CompileTarget, OpKernel};
@@ -33,7 +33,9 @@ pub enum Family {
 ///
 /// Any live client will do for the rest of its properties.
 pub fn target(family: Family) -> CompileTarget {
-    let client = cubecl::Device::cpu().expect("the cpu runtime is linked").client();
+    let client = cubecl::Device::cpu()
+        .expect("the cpu runtime is linked")
+        .client();
     let mut properties = client.properties().clone();
     let hardware = &mut properties.hardware;
     hardware.plane_size_min = 32;
@@ -81,10 +83,18 @@ pub fn ptx(kernel: &OpKernel, sm: u32) -> Result<Ptx, String> {
     let compiled = CudaCompiler::default().compile(define(kernel), &options);
     match compiled.map_err(|error| error.to_string())? {
         CudaRepresentation::Llvm(module) => {
-            let bytes: Vec<u8> =
-                module.ptx.iter().map(|&c| c as u8).take_while(|&c| c != 0).collect();
+            let bytes: Vec<u8> = module
+                .ptx
+                .iter()
+                .map(|&c| c as u8)
+                .take_while(|&c| c != 0)
+                .collect();
             let text = String::from_utf8(bytes).map_err(|error| error.to_string())?;
-            Ok(Ptx { text, name: module.entrypoint, shared_bytes: module.shared_memory_size })
+            Ok(Ptx {
+                text,
+                name: module.entrypoint,
+                shared_bytes: module.shared_memory_size,
+            })
         }
         CudaRepresentation::Cpp(_) => Err("compiled to C++, not through LLVM".into()),
     }
@@ -92,7 +102,7 @@ pub fn ptx(kernel: &OpKernel, sm: u32) -> Result<Ptx, String> {
 
 /// Compiles a kernel to WGSL.
 pub fn wgsl(kernel: &OpKernel) -> Result<String, String> {
-    let compiled = WgslCompiler.compile(define(kernel), &Default::default());
+    let compiled = WgslCompiler.compile(define(kernel), &WgpuCompilationOptions::default());
     Ok(compiled.map_err(|error| error.to_string())?.to_string())
 }
 
@@ -111,7 +121,9 @@ pub fn find_ptxas() -> Option<PathBuf> {
         return Some(path.into());
     }
     let path = std::env::var_os("PATH")?;
-    std::env::split_paths(&path).map(|folder| folder.join("ptxas")).find(|path| path.is_file())
+    std::env::split_paths(&path)
+        .map(|folder| folder.join("ptxas"))
+        .find(|path| path.is_file())
 }
 
 /// Assembles PTX for compute capability `sm`.
@@ -123,9 +135,7 @@ pub fn assemble(ptxas: &Path, ptx: &Ptx, sm: u32) -> Result<Usage, String> {
     let suffix = if sm >= 90 { "a" } else { "" };
     let output = Command::new(ptxas)
         .arg(format!("-arch=sm_{sm}{suffix}"))
-        // Left to itself the assembler gives up a register or two to fit one more cube, and calls
-        // that a spill; what is asked here is whether the kernel fits the registers there are.
-        .args(["--register-usage-level=10", "-v", "-o"])
+        .args(["-v", "-o"])
         .arg(source.with_extension("cubin"))
         .arg(&source)
         .output()
@@ -161,19 +171,24 @@ pub struct ShaderUsage {
 
 /// Validates WGSL as a browser without optional features would, and translates it to MSL and HLSL.
 pub fn check_wgsl(text: &str) -> Result<ShaderUsage, String> {
-    let module =
-        naga::front::wgsl::parse_str(text).map_err(|error| error.emit_to_string(text))?;
+    let module = naga::front::wgsl::parse_str(text).map_err(|error| error.emit_to_string(text))?;
     let info = Validator::new(ValidationFlags::all(), Capabilities::empty())
         .validate(&module)
         .map_err(|error| error.emit_to_string(text))?;
 
-    let options = msl::Options { lang_version: (2, 4), ..Default::default() };
-    msl::write_string(&module, &info, &options, &Default::default())
+    let options = msl::Options {
+        lang_version: (2, 4),
+        ..Default::default()
+    };
+    msl::write_string(&module, &info, &options, &msl::PipelineOptions::default())
         .map_err(|error| format!("MSL: {error}"))?;
 
     let mut text = String::new();
-    let options = hlsl::Options { shader_model: hlsl::ShaderModel::V6_0, ..Default::default() };
-    hlsl::Writer::new(&mut text, &options, &Default::default())
+    let options = hlsl::Options {
+        shader_model: hlsl::ShaderModel::V6_0,
+        ..Default::default()
+    };
+    hlsl::Writer::new(&mut text, &options, &hlsl::PipelineOptions::default())
         .write(&module, &info, None)
         .map_err(|error| format!("HLSL: {error}"))?;
 

@@ -32,11 +32,7 @@ impl KernelBackend for CubeBackend {
         crate::rms_norm::cube::add_rms_norm(residual, x, gamma, &spec)
     }
 
-    fn linear(
-        x: CubeTensor,
-        weights: MatrixTensors<Self>,
-        matrix: &MatrixSpec,
-    ) -> CubeTensor {
+    fn linear(x: CubeTensor, weights: MatrixTensors<Self>, matrix: &MatrixSpec) -> CubeTensor {
         crate::linear::cube::launch(x, &weights.parts, weights.bias.as_ref(), matrix)
     }
 

@@ -22,7 +22,10 @@ impl KernelBackend for Flex {
         let mut out = vec![0.0; num_tokens * matrix.d_input];
         let live = step.num_tokens().min(num_tokens);
         crate::embed::flex::embed(
-            &Weights { spec: matrix, parts: &bytes(&table.parts) },
+            &Weights {
+                spec: matrix,
+                parts: &bytes(&table.parts),
+            },
             &step.token_ids()[..live],
             scale,
             &mut out[..live * matrix.d_input],
@@ -63,18 +66,17 @@ impl KernelBackend for Flex {
         (residual, tensor(out, shape))
     }
 
-    fn linear(
-        x: FlexTensor,
-        weights: MatrixTensors<Self>,
-        matrix: &MatrixSpec,
-    ) -> FlexTensor {
+    fn linear(x: FlexTensor, weights: MatrixTensors<Self>, matrix: &MatrixSpec) -> FlexTensor {
         let num_tokens = x.layout().shape()[0];
         let mut out = vec![0.0; num_tokens * matrix.d_output];
         let bias = weights.bias.as_ref().map(floats);
         crate::linear::flex::linear(
             threads::process(),
             &floats(&x),
-            &Weights { spec: matrix, parts: &bytes(&weights.parts) },
+            &Weights {
+                spec: matrix,
+                parts: &bytes(&weights.parts),
+            },
             bias.as_deref(),
             &mut out,
         );
@@ -140,7 +142,13 @@ impl KernelBackend for Flex {
     fn glu(x: FlexTensor, activation: Activation) -> FlexTensor {
         let [num_tokens, columns] = [x.layout().shape()[0], x.layout().shape()[1]];
         let mut out = vec![0.0; num_tokens * columns / 2];
-        crate::glu::flex::glu(threads::process(), &floats(&x), columns / 2, activation, &mut out);
+        crate::glu::flex::glu(
+            threads::process(),
+            &floats(&x),
+            columns / 2,
+            activation,
+            &mut out,
+        );
         tensor(out, [num_tokens, columns / 2])
     }
 
@@ -185,7 +193,10 @@ fn floats(tensor: &FlexTensor) -> std::borrow::Cow<'_, [f32]> {
 
 /// The step buffer of an op.
 fn view(step: &FlexTensor) -> StepView<'_> {
-    StepView::new(step.as_slice::<u32>().expect("a step buffer is uploaded as u32, in one piece"))
+    StepView::new(
+        step.as_slice::<u32>()
+            .expect("a step buffer is uploaded as u32, in one piece"),
+    )
 }
 
 /// The bytes of each part of a matrix.
@@ -194,7 +205,11 @@ fn bytes(parts: &[FlexTensor]) -> Vec<&[u8]> {
 }
 
 fn tensor(values: Vec<f32>, shape: impl Into<Shape>) -> FlexTensor {
-    FlexTensor::new(Bytes::from_elems(values), Layout::contiguous(shape.into()), DType::F32)
+    FlexTensor::new(
+        Bytes::from_elems(values),
+        Layout::contiguous(shape.into()),
+        DType::F32,
+    )
 }
 
 /// The tensor in row-major order, and ours alone to write to: copied, and counted, if it is shared.
@@ -214,6 +229,8 @@ fn writable(tensor: FlexTensor) -> FlexTensor {
 #[cfg(test)]
 pub(crate) fn address(tensor: burn::backend::DispatchTensor) -> usize {
     use burn::backend::DispatchTensorKind;
-    let DispatchTensorKind::Flex(tensor) = tensor.kind else { panic!("not a native tensor") };
+    let DispatchTensorKind::Flex(tensor) = tensor.kind else {
+        panic!("not a native tensor")
+    };
     tensor.int().bytes().as_ptr() as usize
 }

@@ -68,11 +68,7 @@ pub trait KernelBackend: Backend {
     ) -> FloatTensor<Self>;
 
     /// Copies blocks within the pool.
-    fn kv_copy(
-        pool: FloatTensor<Self>,
-        step: IntTensor<Self>,
-        spec: KvSpec,
-    ) -> FloatTensor<Self>;
+    fn kv_copy(pool: FloatTensor<Self>, step: IntTensor<Self>, spec: KvSpec) -> FloatTensor<Self>;
 
     /// Attention of this step's queries over the cached blocks of their sequences.
     fn paged_attention(

@@ -22,9 +22,16 @@ impl<B: Backend> ExtensionType<B> for MatrixTensors<B> {
     where
         F: Fn(BackendTensor<B>) -> DispatchTensorKind,
     {
-        let wrap = |tensor| DispatchTensor { kind: map_kind(tensor), autodiff };
+        let wrap = |tensor| DispatchTensor {
+            kind: map_kind(tensor),
+            autodiff,
+        };
         MatrixTensors {
-            parts: self.parts.into_iter().map(|part| wrap(BackendTensor::Int(part))).collect(),
+            parts: self
+                .parts
+                .into_iter()
+                .map(|part| wrap(BackendTensor::Int(part)))
+                .collect(),
             bias: self.bias.map(|bias| wrap(BackendTensor::Float(bias))),
         }
     }
@@ -34,7 +41,11 @@ impl<B: Backend> ExtensionType<B> for MatrixTensors<B> {
         F: Fn(DispatchTensor) -> BackendTensor<B>,
     {
         Self {
-            parts: target.parts.into_iter().map(|part| unwrap_kind(part).int()).collect(),
+            parts: target
+                .parts
+                .into_iter()
+                .map(|part| unwrap_kind(part).int())
+                .collect(),
             bias: target.bias.map(|bias| unwrap_kind(bias).float()),
         }
     }

@@ -52,8 +52,7 @@ pub(crate) fn embed(
     let out = empty_f32(step, [num_tokens, matrix.d_input]);
     for (part, words) in matrix.parts.iter().zip(table) {
         let blueprint = Blueprint::new(part, matrix.d_input, scale);
-        let (count, dim) =
-            elementwise(step.client.properties(), num_tokens * blueprint.runs());
+        let (count, dim) = elementwise(step.client.properties(), num_tokens * blueprint.runs());
         // SAFETY: the tensor function checked the parts; the kernel checks token and column.
         unsafe {
             embed_kernel::launch_unchecked(
@@ -95,12 +94,7 @@ pub(crate) fn kernels(
 }
 
 #[cube(launch_unchecked, create_dummy_kernel)]
-fn embed_kernel(
-    words: &[u32],
-    step: &[u32],
-    out: &mut [f32],
-    #[comptime] blueprint: Blueprint,
-) {
+fn embed_kernel(words: &[u32], step: &[u32], out: &mut [f32], #[comptime] blueprint: Blueprint) {
     let d_input = comptime!(blueprint.d_input);
     let runs = comptime!(blueprint.runs());
     let groups = comptime!(blueprint.d_input.div_ceil(GROUP_LEN));

@@ -37,7 +37,10 @@ pub fn embed(
     scale: f32,
 ) -> Tensor<2> {
     Tensor::from_dispatch(<Dispatch as KernelBackend>::embed(
-        MatrixTensors { parts: table.dispatch_parts(), bias: None },
+        MatrixTensors {
+            parts: table.dispatch_parts(),
+            bias: None,
+        },
         step.into_dispatch(),
         table.spec(),
         num_tokens,

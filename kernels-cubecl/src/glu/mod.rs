@@ -37,5 +37,8 @@ pub mod flex;
 pub fn glu(x: Tensor<2>, activation: Activation) -> Tensor<2> {
     let [num_tokens, columns] = x.dims();
     crate::check::shape("glu", "x", x.dims(), [num_tokens, columns / 2 * 2]);
-    Tensor::from_dispatch(<Dispatch as KernelBackend>::glu(x.into_dispatch(), activation))
+    Tensor::from_dispatch(<Dispatch as KernelBackend>::glu(
+        x.into_dispatch(),
+        activation,
+    ))
 }

@@ -22,7 +22,10 @@ struct Blueprint {
 impl Blueprint {
     fn new(properties: &DeviceProperties, spec: &KvSpec) -> Self {
         let block_len = 2 * spec.num_kv_heads * spec.block_size * spec.head_dim;
-        Self { block_len, units: units_per_cube(properties, block_len) }
+        Self {
+            block_len,
+            units: units_per_cube(properties, block_len),
+        }
     }
 }
 

@@ -16,8 +16,8 @@
 //! # Source       Kwon et al., "PagedAttention", SOSP 2023, section 4.3
 //! # Reference    the loop in the test   # Tests `flex.rs`   # Bench `benches/native_ops.rs`
 
-use crate::{DeviceLimits, KvSpec};
 use crate::backend::KernelBackend;
+use crate::{DeviceLimits, KvSpec};
 use burn::backend::Dispatch;
 use burn::tensor::{Device, Int, Tensor, TensorData};
 
@@ -31,7 +31,13 @@ pub mod flex;
 /// operating system's own zeroed pages, which cost nothing until a block is used: burn's zeros would
 /// touch them all.
 pub fn zeros(num_blocks: usize, spec: &KvSpec, device: &Device) -> Tensor<5> {
-    let shape = [num_blocks, 2, spec.num_kv_heads, spec.block_size, spec.head_dim];
+    let shape = [
+        num_blocks,
+        2,
+        spec.num_kv_heads,
+        spec.block_size,
+        spec.head_dim,
+    ];
     let num_values = shape.iter().product();
     if DeviceLimits::of(device).is_native {
         let data = TensorData::new(vec![0.0f32; num_values], shape);
@@ -50,15 +56,15 @@ pub fn zeros(num_blocks: usize, spec: &KvSpec, device: &Device) -> Tensor<5> {
 ///
 /// # Panics
 /// If the shapes are not those of the spec.
-pub fn kv_write(
-    pool: Tensor<5>,
-    qkv: Tensor<2>,
-    step: Tensor<1, Int>,
-    spec: KvSpec,
-) -> Tensor<5> {
+pub fn kv_write(pool: Tensor<5>, qkv: Tensor<2>, step: Tensor<1, Int>, spec: KvSpec) -> Tensor<5> {
     let [num_tokens, _] = qkv.dims();
     let num_heads = spec.num_heads + 2 * spec.num_kv_heads;
-    crate::check::shape("kv_write", "qkv", qkv.dims(), [num_tokens, num_heads * spec.head_dim]);
+    crate::check::shape(
+        "kv_write",
+        "qkv",
+        qkv.dims(),
+        [num_tokens, num_heads * spec.head_dim],
+    );
     crate::check::pool("kv_write", &pool, &spec);
     Tensor::from_dispatch(<Dispatch as KernelBackend>::kv_write(
         pool.into_dispatch(),

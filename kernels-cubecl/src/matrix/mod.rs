@@ -6,6 +6,7 @@
 mod aligned;
 
 use crate::limits::DeviceLimits;
+use crate::packed::arena::Arena;
 use crate::packed::format::WeightFormat;
 use crate::packed::{device as device_layout, native};
 use crate::spec::{ActivationMode, MatrixSpec, PartSpec};
@@ -78,13 +79,40 @@ impl PackedMatrix {
         device: &Device,
         binding_bytes_max: Option<u64>,
     ) -> Result<Self, PackError> {
+        Self::pack_in(
+            rows,
+            d_input,
+            device,
+            binding_bytes_max,
+            &mut Arena::default(),
+        )
+    }
+
+    /// [`PackedMatrix::pack`] in memory of `arena`, on the CPU: the matrices of one model should
+    /// share one.
+    ///
+    /// # Errors
+    /// As [`PackedMatrix::pack`].
+    pub fn pack_in(
+        rows: &[RawRows<'_>],
+        d_input: usize,
+        device: &Device,
+        binding_bytes_max: Option<u64>,
+        arena: &mut Arena,
+    ) -> Result<Self, PackError> {
         let limits = DeviceLimits::of(device);
         let binding_bytes_max = binding_bytes_max.unwrap_or(limits.binding_bytes_max);
         let runs = merge(rows, d_input)?;
-        let mut packer = Packer { d_input, device, parts: Vec::new(), specs: Vec::new(), bytes: 0 };
+        let mut packer = Packer {
+            d_input,
+            device,
+            parts: Vec::new(),
+            specs: Vec::new(),
+            bytes: 0,
+        };
         for run in &runs {
             if limits.is_native {
-                packer.push_native(run)?;
+                packer.push_native(run, arena)?;
             } else {
                 for piece in split(run, d_input, binding_bytes_max)? {
                     packer.push_device(&piece);
@@ -133,7 +161,10 @@ impl PackedMatrix {
 
     /// The buffers, for an op.
     pub(crate) fn dispatch_parts(&self) -> Vec<DispatchTensor> {
-        self.parts.iter().map(|part| part.val().into_dispatch()).collect()
+        self.parts
+            .iter()
+            .map(|part| part.val().into_dispatch())
+            .collect()
     }
 }
 
@@ -158,14 +189,28 @@ impl Run<'_> {
 fn merge<'a>(rows: &[RawRows<'a>], d_input: usize) -> Result<Vec<Run<'a>>, PackError> {
     let mut runs: Vec<Run<'a>> = Vec::new();
     for rows in rows {
-        let RawRows { format, num_rows, bytes } = *rows;
+        let RawRows {
+            format,
+            num_rows,
+            bytes,
+        } = *rows;
         let block_len = format.block_len();
         let row_bytes = format
             .row_bytes(d_input)
-            .ok_or(native::PackError::RowLength { format, d_input, block_len })?;
+            .ok_or(native::PackError::RowLength {
+                format,
+                d_input,
+                block_len,
+            })?;
         let (expected, found) = (num_rows * row_bytes, bytes.len());
         if expected != found {
-            let error = native::PackError::Length { format, num_rows, d_input, expected, found };
+            let error = native::PackError::Length {
+                format,
+                num_rows,
+                d_input,
+                expected,
+                found,
+            };
             return Err(error.into());
         }
         match runs.last_mut() {
@@ -173,7 +218,11 @@ fn merge<'a>(rows: &[RawRows<'a>], d_input: usize) -> Result<Vec<Run<'a>>, PackE
                 run.num_rows += num_rows;
                 run.pieces.push(bytes);
             }
-            _ => runs.push(Run { format, num_rows, pieces: vec![bytes] }),
+            _ => runs.push(Run {
+                format,
+                num_rows,
+                pieces: vec![bytes],
+            }),
         }
     }
     Ok(runs)
@@ -191,7 +240,13 @@ fn split<'a>(
     if part_bytes(tile) > binding_bytes_max {
         let bytes = part_bytes(tile);
         let num_rows = tile;
-        return Err(PackError::Binding { format, num_rows, d_input, bytes, binding_bytes_max });
+        return Err(PackError::Binding {
+            format,
+            num_rows,
+            d_input,
+            bytes,
+            binding_bytes_max,
+        });
     }
     // A tile of rows takes the same bytes wherever it is.
     let tiles_max = (binding_bytes_max / part_bytes(device_layout::ROW_TILE).max(1)).max(1);
@@ -199,20 +254,33 @@ fn split<'a>(
         .unwrap_or(usize::MAX)
         .saturating_mul(device_layout::ROW_TILE);
     if run.num_rows <= rows_max {
-        let Run { num_rows, pieces, .. } = run;
-        return Ok(vec![Run { format, num_rows: *num_rows, pieces: pieces.clone() }]);
+        let Run {
+            num_rows, pieces, ..
+        } = run;
+        return Ok(vec![Run {
+            format,
+            num_rows: *num_rows,
+            pieces: pieces.clone(),
+        }]);
     }
     // Parts of nearly equal size, in whole tiles.
     let num_parts = run.num_rows.div_ceil(rows_max);
-    let rows_per_part =
-        run.num_rows.div_ceil(num_parts).next_multiple_of(device_layout::ROW_TILE).min(rows_max);
+    let rows_per_part = run
+        .num_rows
+        .div_ceil(num_parts)
+        .next_multiple_of(device_layout::ROW_TILE)
+        .min(rows_max);
     let row_bytes = run.pieces.iter().map(|piece| piece.len()).sum::<usize>() / run.num_rows;
     let mut parts = Vec::new();
     let mut row = 0;
     while row < run.num_rows {
         let num_rows = rows_per_part.min(run.num_rows - row);
         let pieces = cut(&run.pieces, row * row_bytes, num_rows * row_bytes);
-        parts.push(Run { format, num_rows, pieces });
+        parts.push(Run {
+            format,
+            num_rows,
+            pieces,
+        });
         row += num_rows;
     }
     Ok(parts)
@@ -244,9 +312,10 @@ struct Packer<'a> {
 }
 
 impl Packer<'_> {
-    fn push_native(&mut self, run: &Run<'_>) -> Result<(), PackError> {
+    fn push_native(&mut self, run: &Run<'_>, arena: &mut Arena) -> Result<(), PackError> {
+        let (format, num_rows) = (run.format, run.num_rows);
         let threads = threads::process();
-        let lines = native::pack(run.format, self.d_input, run.num_rows, &run.bytes(), threads)?;
+        let lines = native::pack(format, self.d_input, num_rows, &run.bytes(), threads, arena)?;
         self.push(run, aligned::bytes(lines), DType::U8);
         Ok(())
     }
@@ -262,8 +331,15 @@ impl Packer<'_> {
         let data = TensorData::from_bytes(bytes, [len], dtype);
         let tensor = Tensor::from_data(data, (self.device, dtype));
         self.parts.push(Param::initialized(ParamId::new(), tensor));
-        let row_start = self.specs.last().map_or(0, |part| part.row_start + part.num_rows);
-        self.specs.push(PartSpec { format: run.format, row_start, num_rows: run.num_rows });
+        let row_start = self
+            .specs
+            .last()
+            .map_or(0, |part| part.row_start + part.num_rows);
+        self.specs.push(PartSpec {
+            format: run.format,
+            row_start,
+            num_rows: run.num_rows,
+        });
     }
 }
 

@@ -3,7 +3,11 @@
 use super::*;
 
 fn rows(format: WeightFormat, num_rows: usize, bytes: &[u8]) -> RawRows<'_> {
-    RawRows { format, num_rows, bytes }
+    RawRows {
+        format,
+        num_rows,
+        bytes,
+    }
 }
 
 #[test]
@@ -24,8 +28,16 @@ fn neighbours_of_one_format_become_one_part_and_others_do_not() {
             d_input,
             d_output: 10,
             parts: vec![
-                PartSpec { format: WeightFormat::Q8_0, row_start: 0, num_rows: 8 },
-                PartSpec { format: WeightFormat::Q4_0, row_start: 8, num_rows: 2 },
+                PartSpec {
+                    format: WeightFormat::Q8_0,
+                    row_start: 0,
+                    num_rows: 8
+                },
+                PartSpec {
+                    format: WeightFormat::Q4_0,
+                    row_start: 8,
+                    num_rows: 2
+                },
             ],
             activations: ActivationMode::Int8,
         }
@@ -35,8 +47,13 @@ fn neighbours_of_one_format_become_one_part_and_others_do_not() {
 #[test]
 fn native_parts_keep_their_alignment_inside_a_tensor() {
     let bytes = vec![0; 7 * 34];
-    let matrix =
-        PackedMatrix::pack(&[rows(WeightFormat::Q8_0, 7, &bytes)], 32, &Device::flex(), None).unwrap();
+    let matrix = PackedMatrix::pack(
+        &[rows(WeightFormat::Q8_0, 7, &bytes)],
+        32,
+        &Device::flex(),
+        None,
+    )
+    .unwrap();
     for part in &matrix.parts {
         assert_eq!(part.val().dtype(), DType::U8);
     }
@@ -51,28 +68,52 @@ fn a_run_is_cut_into_parts_of_whole_tiles_that_the_device_can_bind() {
     let d_input = 64;
     let row_bytes = WeightFormat::F32.row_bytes(d_input).unwrap();
     let (a, b) = (vec![7; 150 * row_bytes], vec![8; 51 * row_bytes]);
-    let run =
-        Run { format: WeightFormat::F32, num_rows: 201, pieces: vec![a.as_slice(), b.as_slice()] };
+    let run = Run {
+        format: WeightFormat::F32,
+        num_rows: 201,
+        pieces: vec![a.as_slice(), b.as_slice()],
+    };
     let parts = split(&run, d_input, 70 * row_bytes as u64).unwrap();
-    assert_eq!(parts.iter().map(|part| part.num_rows).collect::<Vec<_>>(), [64, 64, 64, 9]);
-    let joined: Vec<u8> = parts.iter().flat_map(|part| part.bytes().into_owned()).collect();
+    assert_eq!(
+        parts.iter().map(|part| part.num_rows).collect::<Vec<_>>(),
+        [64, 64, 64, 9]
+    );
+    let joined: Vec<u8> = parts
+        .iter()
+        .flat_map(|part| part.bytes().into_owned())
+        .collect();
     assert_eq!(joined, run.bytes().as_ref());
 }
 
 #[test]
 fn rows_that_no_binding_holds_are_an_error_with_the_numbers() {
     let bytes = vec![0; 64 * 4 * 40];
-    let run = Run { format: WeightFormat::F32, num_rows: 40, pieces: vec![bytes.as_slice()] };
-    let Err(error) = split(&run, 64, 1000) else { panic!("must not fit") };
+    let run = Run {
+        format: WeightFormat::F32,
+        num_rows: 40,
+        pieces: vec![bytes.as_slice()],
+    };
+    let Err(error) = split(&run, 64, 1000) else {
+        panic!("must not fit")
+    };
     assert!(error.to_string().contains("8192 bytes"), "{error}");
 }
 
 #[test]
 fn a_wrong_number_of_bytes_is_an_error() {
     let bytes = vec![0; 33];
-    let result = PackedMatrix::pack(&[rows(WeightFormat::Q8_0, 1, &bytes)], 32, &Device::flex(), None);
+    let result = PackedMatrix::pack(
+        &[rows(WeightFormat::Q8_0, 1, &bytes)],
+        32,
+        &Device::flex(),
+        None,
+    );
     assert!(matches!(
         result,
-        Err(PackError::Rows(native::PackError::Length { expected: 34, found: 33, .. }))
+        Err(PackError::Rows(native::PackError::Length {
+            expected: 34,
+            found: 33,
+            ..
+        }))
     ));
 }

@@ -2,12 +2,15 @@
 //!
 //! - [`format`]: the formats and the sizes of their blocks in a file;
 //! - [`dequantize`]: what a row means, the definition that everything else is tested against;
-//! - [`native`]: tiles of 16 rows for the CPU kernels;
+//! - [`native`]: tiles of 16 rows for the CPU kernels, laid out as [`tile_layout`] says, in memory of
+//!   an [`arena`];
 //! - [`device`]: words and planes of scales for the CubeCL kernels.
 
+pub mod arena;
 pub mod dequantize;
 pub mod device;
 pub mod format;
 pub mod native;
 #[cfg(test)]
 pub(crate) mod testing;
+pub mod tile_layout;

@@ -25,25 +25,18 @@
 //! in the file, plus padding. Neighbours: made at load from file bytes with [`pack`]; read by
 //! [`crate::linear::flex`] and, a row at a time, by [`crate::embed::flex`].
 
-use bytemuck::{Pod, Zeroable};
+use bytemuck::Zeroable;
 use half::{bf16, f16};
 use thiserror::Error;
 
+use super::arena::{Arena, Lines};
 use super::dequantize::{NO_MIN, Q6_K_SCALES, Q6_K_SUPER_SCALE, RUN_LEN, Run, q4_k_scale_min};
 use super::format::WeightFormat;
+use super::tile_layout::RUNS_PER_SUPER_BLOCK;
+pub use super::tile_layout::{
+    Line, Q4_K_SCALE_BYTES, Q6_K_SCALE_BYTES, TILE_ROWS, TileLayout, VECTOR_BYTES, code_bytes,
+};
 use crate::threads::Threads;
-
-/// Rows of output in a tile.
-pub const TILE_ROWS: usize = 16;
-/// Bytes of a vector: 4 for each row of a tile.
-pub const VECTOR_BYTES: usize = 4 * TILE_ROWS;
-/// Runs in a block of 256 values.
-const RUNS_PER_SUPER_BLOCK: usize = 8;
-
-/// 64 bytes, aligned to 64: what packed weights are allocated in.
-#[derive(Clone, Copy, Debug, Pod, Zeroable)]
-#[repr(C, align(64))]
-pub struct Line(pub [u8; 64]);
 
 /// A matrix that cannot be packed.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
@@ -74,79 +67,16 @@ pub enum PackError {
     },
 }
 
-/// Where things are in the tiles of one matrix.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct TileLayout {
-    /// Format of the rows.
-    pub format: WeightFormat,
-    /// Runs in a row.
-    pub num_runs: usize,
-    /// Bytes of codes of one run.
-    pub run_bytes: usize,
-    /// Where the scales start within a tile.
-    pub scales_start: usize,
-    /// Bytes of scales per run (a 256-block's own scales spread over its runs).
-    pub scale_bytes: usize,
-    /// Bytes of a tile.
-    pub tile_bytes: usize,
-}
-
-impl TileLayout {
-    /// The layout for rows of `d_input` values.
-    pub fn new(format: WeightFormat, d_input: usize) -> Self {
-        let num_runs = d_input.div_ceil(RUN_LEN);
-        let run_bytes = code_bytes(format);
-        let scales_start = num_runs * run_bytes;
-        let scale_bytes = match format {
-            WeightFormat::F32 | WeightFormat::F16 | WeightFormat::Bf16 => 0,
-            WeightFormat::Q4_0 | WeightFormat::Q5_0 | WeightFormat::Q8_0 => 2 * TILE_ROWS,
-            WeightFormat::Q4_1 | WeightFormat::Q5_1 => 4 * TILE_ROWS,
-            WeightFormat::Q4K => Q4_K_SCALE_BYTES / RUNS_PER_SUPER_BLOCK,
-            WeightFormat::Q6K => Q6_K_SCALE_BYTES / RUNS_PER_SUPER_BLOCK,
-        };
-        let tile_bytes =
-            scales_start + (num_runs * scale_bytes).next_multiple_of(size_of::<Line>());
-        Self {
-            format,
-            num_runs,
-            run_bytes,
-            scales_start,
-            scale_bytes,
-            tile_bytes,
-        }
-    }
-
-    /// Bytes of a matrix of `num_rows` rows.
-    pub fn matrix_bytes(&self, num_rows: usize) -> usize {
-        num_rows.div_ceil(TILE_ROWS) * self.tile_bytes
-    }
-}
-
-/// Bytes of codes of one run of a tile.
-pub const fn code_bytes(format: WeightFormat) -> usize {
-    match format {
-        WeightFormat::F32 => RUN_LEN * TILE_ROWS * 4,
-        WeightFormat::F16 | WeightFormat::Bf16 => RUN_LEN * TILE_ROWS * 2,
-        WeightFormat::Q4_0 | WeightFormat::Q4_1 | WeightFormat::Q4K => 4 * VECTOR_BYTES,
-        WeightFormat::Q5_0 | WeightFormat::Q5_1 => 5 * VECTOR_BYTES,
-        WeightFormat::Q6K => 6 * VECTOR_BYTES,
-        WeightFormat::Q8_0 => 8 * VECTOR_BYTES,
-    }
-}
-
-/// Bytes of scales of 8 runs of Q4_K.
-pub const Q4_K_SCALE_BYTES: usize = 2 * 2 * TILE_ROWS + RUNS_PER_SUPER_BLOCK * 2 * TILE_ROWS;
-/// Bytes of scales of 8 runs of Q6_K.
-pub const Q6_K_SCALE_BYTES: usize = 2 * TILE_ROWS + RUNS_PER_SUPER_BLOCK * 2 * TILE_ROWS;
-
-/// Lays a matrix `[num_rows, d_input]` in file layout out for the native kernels.
+/// Lays a matrix `[num_rows, d_input]` in file layout out for the native kernels, in memory of
+/// `arena`.
 pub fn pack(
     format: WeightFormat,
     d_input: usize,
     num_rows: usize,
     file_bytes: &[u8],
     threads: &Threads,
-) -> Result<Vec<Line>, PackError> {
+    arena: &mut Arena,
+) -> Result<Lines, PackError> {
     let row_bytes = format.row_bytes(d_input).ok_or(PackError::RowLength {
         format,
         d_input,
@@ -164,11 +94,12 @@ pub fn pack(
     }
     let layout = TileLayout::new(format, d_input);
     let lines_per_tile = layout.tile_bytes / size_of::<Line>();
-    let mut lines = vec![Line::zeroed(); layout.matrix_bytes(num_rows) / size_of::<Line>()];
+    let mut lines = arena.lines(layout.matrix_bytes(num_rows) / size_of::<Line>());
     if row_bytes == 0 {
         return Ok(lines);
     }
-    threads.for_each_chunk(&mut lines, lines_per_tile, |tile, lines| {
+    threads.for_each_chunk(lines.as_mut_slice(), lines_per_tile, |tile, lines| {
+        lines.fill(Line::zeroed());
         let tile_bytes: &mut [u8] = bytemuck::cast_slice_mut(lines);
         let rows = file_bytes
             .chunks_exact(row_bytes)
@@ -363,11 +294,12 @@ mod tests {
     fn rows_survive_packing_bit_for_bit() {
         let threads = Threads::new(NonZeroUsize::new(2).unwrap());
         let mut random = Random(7);
+        let mut arena = Arena::default();
         for format in WeightFormat::ALL {
             for (num_rows, blocks) in [(1, 1), (15, 3), (16, 2), (17, 5), (50, 1)] {
                 let d_input = blocks * format.block_len();
                 let file = random.matrix(format, d_input, num_rows);
-                let packed = pack(format, d_input, num_rows, &file, &threads).unwrap();
+                let packed = pack(format, d_input, num_rows, &file, &threads, &mut arena).unwrap();
                 let layout = TileLayout::new(format, d_input);
                 assert_eq!(
                     size_of_val(packed.as_slice()),
@@ -377,7 +309,12 @@ mod tests {
                     let mut expected = vec![0.0; d_input];
                     let mut found = vec![0.0; d_input];
                     dequantize_row(format, bytes, &mut expected);
-                    unpack_row(&layout, bytemuck::cast_slice(&packed), row, &mut found);
+                    unpack_row(
+                        &layout,
+                        bytemuck::cast_slice(packed.as_slice()),
+                        row,
+                        &mut found,
+                    );
                     let bits = |values: &[f32]| values.iter().map(|v| v.to_bits()).collect();
                     let (expected, found): (Vec<_>, Vec<_>) = (bits(&expected), bits(&found));
                     assert_eq!(
@@ -392,7 +329,15 @@ mod tests {
     #[test]
     fn packing_refuses_bytes_that_do_not_fit_the_shape() {
         let threads = Threads::new(NonZeroUsize::MIN);
-        let error = pack(WeightFormat::Q8_0, 48, 1, &[0; 51], &threads).unwrap_err();
+        let error = pack(
+            WeightFormat::Q8_0,
+            48,
+            1,
+            &[0; 51],
+            &threads,
+            &mut Arena::default(),
+        )
+        .unwrap_err();
         assert!(matches!(
             error,
             PackError::RowLength {
@@ -401,7 +346,15 @@ mod tests {
                 ..
             }
         ));
-        let error = pack(WeightFormat::Q8_0, 64, 3, &[0; 203], &threads).unwrap_err();
+        let error = pack(
+            WeightFormat::Q8_0,
+            64,
+            3,
+            &[0; 203],
+            &threads,
+            &mut Arena::default(),
+        )
+        .unwrap_err();
         assert!(matches!(
             error,
             PackError::Length {

@@ -61,7 +61,12 @@ pub fn paged_attention(
     let [num_tokens, _] = qkv.dims();
     let op = "paged_attention";
     let num_heads = spec.kv.num_heads + 2 * spec.kv.num_kv_heads;
-    crate::check::shape(op, "qkv", qkv.dims(), [num_tokens, num_heads * spec.kv.head_dim]);
+    crate::check::shape(
+        op,
+        "qkv",
+        qkv.dims(),
+        [num_tokens, num_heads * spec.kv.head_dim],
+    );
     crate::check::pool(op, &pool, &spec.kv);
     Tensor::from_dispatch(<Dispatch as KernelBackend>::paged_attention(
         qkv.into_dispatch(),

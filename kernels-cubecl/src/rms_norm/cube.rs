@@ -39,7 +39,13 @@ pub(crate) fn rms_norm(x: CubeTensor, gamma: CubeTensor, spec: &RmsNormSpec) -> 
     let gamma = contiguous(gamma);
     let blueprint = Blueprint::new(x.client.properties(), spec);
     let num_cubes = x.meta.num_elements() / spec.group_len;
-    let out = empty_f32(&x, [num_cubes / spec.num_groups, spec.num_groups * spec.group_len]);
+    let out = empty_f32(
+        &x,
+        [
+            num_cubes / spec.num_groups,
+            spec.num_groups * spec.group_len,
+        ],
+    );
     // SAFETY: the tensor function checked the shapes; cubes past the last group do nothing.
     unsafe {
         rms_norm_kernel::launch_unchecked(
@@ -67,7 +73,13 @@ pub(crate) fn add_rms_norm(
     let gamma = contiguous(gamma);
     let blueprint = Blueprint::new(x.client.properties(), spec);
     let num_cubes = x.meta.num_elements() / spec.group_len;
-    let out = empty_f32(&x, [num_cubes / spec.num_groups, spec.num_groups * spec.group_len]);
+    let out = empty_f32(
+        &x,
+        [
+            num_cubes / spec.num_groups,
+            spec.num_groups * spec.group_len,
+        ],
+    );
     // SAFETY: as above.
     unsafe {
         add_rms_norm_kernel::launch_unchecked(
@@ -114,12 +126,7 @@ pub(crate) fn kernels(target: &CompileTarget, spec: &RmsNormSpec) -> Vec<Box<dyn
 }
 
 #[cube(launch_unchecked, create_dummy_kernel)]
-fn rms_norm_kernel(
-    x: &[f32],
-    gamma: &[f32],
-    out: &mut [f32],
-    #[comptime] blueprint: Blueprint,
-) {
+fn rms_norm_kernel(x: &[f32], gamma: &[f32], out: &mut [f32], #[comptime] blueprint: Blueprint) {
     let group_len = comptime!(blueprint.group_len);
     let start = CUBE_POS * group_len;
     let group = CUBE_POS % comptime!(blueprint.num_groups);
@@ -127,14 +134,22 @@ fn rms_norm_kernel(
 
     let mut squares = 0.0f32;
     if live {
-        for i in range_stepped(UNIT_POS as usize, group_len, comptime!(blueprint.units as usize)) {
+        for i in range_stepped(
+            UNIT_POS as usize,
+            group_len,
+            comptime!(blueprint.units as usize),
+        ) {
             let value = x[start + i];
             squares += value * value;
         }
     }
     let factor = inverse_root_mean_square(squares, blueprint);
     if live {
-        for i in range_stepped(UNIT_POS as usize, group_len, comptime!(blueprint.units as usize)) {
+        for i in range_stepped(
+            UNIT_POS as usize,
+            group_len,
+            comptime!(blueprint.units as usize),
+        ) {
             let value = x[start + i];
             if group < comptime!(blueprint.num_normed) {
                 out[start + i] = value * factor * gamma[group * group_len + i];
@@ -160,7 +175,11 @@ fn add_rms_norm_kernel(
 
     let mut squares = 0.0f32;
     if live {
-        for i in range_stepped(UNIT_POS as usize, group_len, comptime!(blueprint.units as usize)) {
+        for i in range_stepped(
+            UNIT_POS as usize,
+            group_len,
+            comptime!(blueprint.units as usize),
+        ) {
             let value = residual[start + i] + x[start + i];
             residual[start + i] = value;
             squares += value * value;
@@ -169,7 +188,11 @@ fn add_rms_norm_kernel(
     let factor = inverse_root_mean_square(squares, blueprint);
     if live {
         // Each unit reads back only what it wrote itself.
-        for i in range_stepped(UNIT_POS as usize, group_len, comptime!(blueprint.units as usize)) {
+        for i in range_stepped(
+            UNIT_POS as usize,
+            group_len,
+            comptime!(blueprint.units as usize),
+        ) {
             let value = residual[start + i];
             if group < comptime!(blueprint.num_normed) {
                 out[start + i] = value * factor * gamma[group * group_len + i];

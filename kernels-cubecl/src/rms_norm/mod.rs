@@ -67,11 +67,24 @@ pub fn add_rms_norm(
         gamma.into_dispatch(),
         spec,
     );
-    (Tensor::from_dispatch(residual), Tensor::from_dispatch(normed))
+    (
+        Tensor::from_dispatch(residual),
+        Tensor::from_dispatch(normed),
+    )
 }
 
 fn check(op: &str, x: &Tensor<2>, gamma: &Tensor<1>, spec: &RmsNormSpec) {
     let [num_tokens, _] = x.dims();
-    crate::check::shape(op, "x", x.dims(), [num_tokens, spec.num_groups * spec.group_len]);
-    crate::check::shape(op, "gamma", gamma.dims(), [spec.num_normed * spec.group_len]);
+    crate::check::shape(
+        op,
+        "x",
+        x.dims(),
+        [num_tokens, spec.num_groups * spec.group_len],
+    );
+    crate::check::shape(
+        op,
+        "gamma",
+        gamma.dims(),
+        [spec.num_normed * spec.group_len],
+    );
 }

@@ -76,12 +76,7 @@ pub(crate) fn kernels(target: &CompileTarget, spec: &RopeSpec) -> Vec<Box<dyn Cu
 }
 
 #[cube(launch_unchecked, create_dummy_kernel)]
-fn rope_kernel(
-    x: &mut [f32],
-    inv_freq: &[f32],
-    step: &[u32],
-    #[comptime] blueprint: Blueprint,
-) {
+fn rope_kernel(x: &mut [f32], inv_freq: &[f32], step: &[u32], #[comptime] blueprint: Blueprint) {
     let half = comptime!(blueprint.rotary_dim / 2);
     let head_dim = comptime!(blueprint.head_dim);
     let pair = ABSOLUTE_POS % half;

@@ -12,7 +12,7 @@
 //! # Errors       shapes that differ from the spec panic: the model fixed them when it was loaded
 //! # Launch       native: sine and cosine once per token, not per head; rows split over threads
 //!                from [`flex::PARALLEL_LEN`] values on; device: a unit per pair
-//! # Numerics     angles in f64, on devices in integers ([`crate::elementary::turns`]); sine and
+//! # Numerics     angles in f64, on devices in integers (`elementary::turns`); sine and
 //!                cosine within 1e-6 of the f64 result; rows independent
 //! # Cost         bytes = 8 per rotated value; bound: memory
 //! # Source       Su et al., "RoFormer", 2021, eq. 34; half pairing as in GPT-NeoX
@@ -37,7 +37,12 @@ pub mod flex;
 /// If the shapes are not those of the spec.
 pub fn rope(x: Tensor<2>, inv_freq: Tensor<1>, step: Tensor<1, Int>, spec: RopeSpec) -> Tensor<2> {
     let [num_tokens, _] = x.dims();
-    crate::check::shape("rope", "x", x.dims(), [num_tokens, spec.num_heads * spec.head_dim]);
+    crate::check::shape(
+        "rope",
+        "x",
+        x.dims(),
+        [num_tokens, spec.num_heads * spec.head_dim],
+    );
     crate::check::shape("rope", "inv_freq", inv_freq.dims(), [spec.rotary_dim / 2]);
     Tensor::from_dispatch(<Dispatch as KernelBackend>::rope(
         x.into_dispatch(),

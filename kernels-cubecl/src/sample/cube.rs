@@ -19,7 +19,10 @@ struct Blueprint {
 
 impl Blueprint {
     fn new(properties: &DeviceProperties, vocab_size: usize) -> Self {
-        Self { vocab_size, units: units_per_cube(properties, vocab_size) }
+        Self {
+            vocab_size,
+            units: units_per_cube(properties, vocab_size),
+        }
     }
 }
 
@@ -66,6 +69,9 @@ const SEEN_BAD: u32 = 2;
 /// Below this a row is greedy.
 const TEMPERATURE_MIN: f32 = 1e-6;
 
+/// No token of any vocabulary.
+const NO_TOKEN: i64 = u32::MAX as i64;
+
 /// The best token a unit has seen: the highest score, and of equals the lowest id.
 #[derive(CubeType, Clone, Copy)]
 struct Best {
@@ -107,7 +113,7 @@ fn sample_kernel(
     let noisy = temperature >= TEMPERATURE_MIN;
     let divisor = select(noisy, temperature, 1.0f32);
     let mut best_score = f32::min_value();
-    let mut best_id = u32::max_value();
+    let mut best_id = u32::new(NO_TOKEN);
     for i in range_stepped(UNIT_POS as usize, end, comptime!(units as usize)) {
         let logit = logits[start + i];
         if is_finite(logit) {
@@ -122,13 +128,16 @@ fn sample_kernel(
                 );
             }
             // Ids ascend, so of equals the first stays.
-            if score > best_score || best_id == u32::max_value() {
+            if score > best_score || best_id == u32::new(NO_TOKEN) {
                 best_score = score;
                 best_id = token_id;
             }
         }
     }
-    let best = Best { score: best_score, token_id: best_id };
+    let best = Best {
+        score: best_score,
+        token_id: best_id,
+    };
     let token_id = cube_best(best, &mut scores, &mut words, units);
     if UNIT_POS == 0 && row * 2 < verdicts.len() {
         let ok = !live || seen == SEEN_FINITE;
@@ -152,7 +161,7 @@ fn classify(x: f32) -> u32 {
 
 #[cube]
 fn better(a: Best, b: Best) -> Best {
-    let second = b.score > a.score || (b.score == a.score && b.token_id < a.token_id);
+    let second = b.score > a.score || (b.score >= a.score && b.token_id < a.token_id);
     Best {
         score: select(second, b.score, a.score),
         token_id: select(second, b.token_id, a.token_id),
@@ -178,7 +187,11 @@ fn philox(seed_low: u32, seed_high: u32, token_id: u32, position: u32) -> u32 {
     let mut k0 = seed_low;
     let mut k1 = seed_high;
     #[unroll]
-    for _round in 0..10u32 {
+    for round in 0..10u32 {
+        if round > 0 {
+            k0 += 0x9E37_79B9u32;
+            k1 += 0xBB67_AE85u32;
+        }
         let low0 = c0 * 0xD251_1F53u32;
         let low1 = c2 * 0xCD9E_8D57u32;
         let high0 = c0.mul_hi(0xD251_1F53u32);
@@ -187,8 +200,6 @@ fn philox(seed_low: u32, seed_high: u32, token_id: u32, position: u32) -> u32 {
         c1 = low1;
         c2 = high0 ^ c3 ^ k1;
         c3 = low0;
-        k0 += 0x9E37_79B9u32;
-        k1 += 0xBB67_AE85u32;
     }
     c0
 }
@@ -220,7 +231,8 @@ fn cube_or(value: u32, scratch: &mut Shared<[u32]>, #[comptime] units: u32) -> u
     for level in 0..comptime!(units.ilog2()) {
         let half = comptime!((units >> (level + 1)) as usize);
         if unit < half {
-            scratch[unit] = scratch[unit] | scratch[unit + half];
+            let other = scratch[unit + half];
+            scratch[unit] |= other;
         }
         sync_cube();
     }
@@ -244,8 +256,14 @@ fn cube_best(
     for level in 0..comptime!(units.ilog2()) {
         let half = comptime!((units >> (level + 1)) as usize);
         if unit < half {
-            let mine = Best { score: scores[unit], token_id: token_ids[unit] };
-            let other = Best { score: scores[unit + half], token_id: token_ids[unit + half] };
+            let mine = Best {
+                score: scores[unit],
+                token_id: token_ids[unit],
+            };
+            let other = Best {
+                score: scores[unit + half],
+                token_id: token_ids[unit + half],
+            };
             let winner = better(mine, other);
             scores[unit] = winner.score;
             token_ids[unit] = winner.token_id;

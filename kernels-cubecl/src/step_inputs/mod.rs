@@ -225,7 +225,7 @@ impl StepInputs {
         self.put(offsets.token_ids, step.token_ids);
         self.put(offsets.positions, step.positions);
         self.put(offsets.seq_of_token, step.seq_of_token);
-        self.put(offsets.query_offsets, step.query_offsets);
+        self.put(offsets.query_starts, step.query_offsets);
         self.put(offsets.context_lens, step.context_lens);
         self.put(offsets.logit_rows, step.logit_rows);
         for (row, sampling) in step.sampling.iter().enumerate() {
@@ -268,7 +268,7 @@ impl StepInputs {
         words[header::TOKEN_IDS] = offsets.token_ids as u32;
         words[header::POSITIONS] = offsets.positions as u32;
         words[header::SEQ_OF_TOKEN] = offsets.seq_of_token as u32;
-        words[header::QUERY_OFFSETS] = offsets.query_offsets as u32;
+        words[header::QUERY_OFFSETS] = offsets.query_starts as u32;
         words[header::CONTEXT_LENS] = offsets.context_lens as u32;
         words[header::LOGIT_ROWS] = offsets.logit_rows as u32;
         words[header::SAMPLING] = offsets.sampling as u32;
@@ -327,7 +327,7 @@ struct Offsets {
     token_ids: usize,
     positions: usize,
     seq_of_token: usize,
-    query_offsets: usize,
+    query_starts: usize,
     context_lens: usize,
     logit_rows: usize,
     sampling: usize,
@@ -349,7 +349,7 @@ impl Offsets {
             token_ids: section(capacity.tokens),
             positions: section(capacity.tokens),
             seq_of_token: section(capacity.tokens),
-            query_offsets: section(capacity.seqs + 1),
+            query_starts: section(capacity.seqs + 1),
             context_lens: section(capacity.seqs),
             logit_rows: section(capacity.logit_rows),
             sampling: section(capacity.logit_rows * SAMPLING_WORDS),

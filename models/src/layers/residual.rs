@@ -25,12 +25,11 @@ impl ResidualStream {
 
     /// The stream without its pending addend, and the norm of its value.
     pub fn normed(self, norm: &RmsNorm) -> (Tensor<2>, Tensor<2>) {
-        match self.addend {
-            Some(addend) => norm.forward_sum(self.sum, addend),
-            None => {
-                let normed = norm.forward(self.sum.clone());
-                (self.sum, normed)
-            }
+        if let Some(addend) = self.addend {
+            norm.forward_sum(self.sum, addend)
+        } else {
+            let normed = norm.forward(self.sum.clone());
+            (self.sum, normed)
         }
     }
 
@@ -43,6 +42,7 @@ impl ResidualStream {
     }
 
     /// Applies `rows` (a row selection) to both parts.
+    #[must_use]
     pub fn map_rows(self, rows: impl Fn(Tensor<2>) -> Tensor<2>) -> Self {
         Self {
             sum: rows(self.sum),

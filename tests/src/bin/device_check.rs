@@ -16,15 +16,20 @@ CUDA needs an NVIDIA driver; kernels of ours need no toolkit and no library file
 #[expect(clippy::print_stdout, reason = "the table is what this program is for")]
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
-    let device = match arguments.iter().map(String::as_str).collect::<Vec<_>>().as_slice() {
+    let device = match arguments
+        .iter()
+        .map(String::as_str)
+        .collect::<Vec<_>>()
+        .as_slice()
+    {
         [] => TestDevice::Cuda,
-        ["--device", name] => match TestDevice::from_name(name) {
-            Some(device) => device,
-            None => {
+        ["--device", name] => {
+            let Some(device) = TestDevice::from_name(name) else {
                 eprintln!("unknown device {name}\n\n{HELP}");
                 return ExitCode::from(2);
-            }
-        },
+            };
+            device
+        }
         ["--help" | "-h"] => {
             print!("{HELP}");
             return ExitCode::SUCCESS;
@@ -41,6 +46,10 @@ fn main() -> ExitCode {
         println!("every kernel agrees on {}", device.name());
         return ExitCode::SUCCESS;
     }
-    println!("{} of the checks failed on {}", shortcomings.len(), device.name());
+    println!(
+        "{} of the checks failed on {}",
+        shortcomings.len(),
+        device.name()
+    );
     ExitCode::FAILURE
 }

@@ -59,6 +59,7 @@ fn open_wgpu() -> Result<Device, String> {
     let software = Device::wgpu(DeviceKind::Cpu);
     let gpu = devices.iter().find(|&device| *device != software);
     gpu.or(devices.first()).cloned().ok_or_else(|| {
-        "no wgpu device: install a GPU driver, or a software one (Debian: mesa-vulkan-drivers)".into()
+        "no wgpu device: install a GPU driver, or a software one (Debian: mesa-vulkan-drivers)"
+            .into()
     })
 }

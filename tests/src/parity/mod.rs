@@ -122,16 +122,21 @@ fn panic_message(payload: &(dyn std::any::Any + Send)) -> String {
 
 fn compare(expected: &Output, found: &Output, tolerance: f32) -> Result<f32, String> {
     if expected.len() != found.len() {
-        return Err(format!("{} values, expected {}", found.len(), expected.len()));
+        return Err(format!(
+            "{} values, expected {}",
+            found.len(),
+            expected.len()
+        ));
     }
     match (expected, found) {
         (Output::Floats(expected), Output::Floats(found)) => {
-            let largest = expected.iter().fold(1e-6f32, |max, value| max.max(value.abs()));
+            let largest = expected
+                .iter()
+                .fold(1e-6f32, |max, value| max.max(value.abs()));
             let mut worst = 0.0f32;
             for (i, (expected, found)) in expected.iter().zip(found).enumerate() {
                 let error = (expected - found).abs() / largest;
-                // A NaN is not below the tolerance either.
-                if !(error <= tolerance) {
+                if error.is_nan() || error > tolerance {
                     return Err(format!(
                         "value {i} is {found}, expected {expected}: error {error:.2e} of the \
                          largest value, at most {tolerance:.0e}"
@@ -142,9 +147,16 @@ fn compare(expected: &Output, found: &Output, tolerance: f32) -> Result<f32, Str
             Ok(worst)
         }
         (Output::Words(expected), Output::Words(found)) => {
-            match expected.iter().zip(found).position(|(expected, found)| expected != found) {
+            match expected
+                .iter()
+                .zip(found)
+                .position(|(expected, found)| expected != found)
+            {
                 None => Ok(0.0),
-                Some(i) => Err(format!("word {i} is {}, expected {}", found[i], expected[i])),
+                Some(i) => Err(format!(
+                    "word {i} is {}, expected {}",
+                    found[i], expected[i]
+                )),
             }
         }
         _ => Err("floats where words were expected, or the other way round".into()),

@@ -50,20 +50,29 @@ impl Random {
     pub fn rows(&mut self, format: WeightFormat, num_rows: usize, d_input: usize) -> Vec<u8> {
         let row_bytes = format.row_bytes(d_input).expect("rows are whole blocks");
         match format {
-            WeightFormat::F32 => {
-                self.floats(num_rows * d_input, 1.0).iter().flat_map(|v| v.to_le_bytes()).collect()
-            }
+            WeightFormat::F32 => self
+                .floats(num_rows * d_input, 1.0)
+                .iter()
+                .flat_map(|v| v.to_le_bytes())
+                .collect(),
             WeightFormat::F16 => {
                 let values = self.floats(num_rows * d_input, 1.0);
-                values.iter().flat_map(|&v| f16::from_f32(v).to_le_bytes()).collect()
+                values
+                    .iter()
+                    .flat_map(|&v| f16::from_f32(v).to_le_bytes())
+                    .collect()
             }
             WeightFormat::Bf16 => {
                 let values = self.floats(num_rows * d_input, 1.0);
-                values.iter().flat_map(|&v| bf16::from_f32(v).to_le_bytes()).collect()
+                values
+                    .iter()
+                    .flat_map(|&v| bf16::from_f32(v).to_le_bytes())
+                    .collect()
             }
             _ => {
-                let mut bytes: Vec<u8> =
-                    (0..num_rows * row_bytes).map(|_| self.word() as u8).collect();
+                let mut bytes: Vec<u8> = (0..num_rows * row_bytes)
+                    .map(|_| self.word() as u8)
+                    .collect();
                 for block in bytes.chunks_exact_mut(format.block_bytes()) {
                     self.put_scales(format, block);
                 }

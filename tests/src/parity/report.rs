@@ -55,7 +55,10 @@ impl Report {
             if let Some(reason) = self.unsupported.get(device) {
                 reasons.push(format!("{} was expected to run: {reason}", device.name()));
             } else if !self.cells.keys().any(|(_, ran)| ran == device) {
-                reasons.push(format!("{} was expected to run and was not tried", device.name()));
+                reasons.push(format!(
+                    "{} was expected to run and was not tried",
+                    device.name()
+                ));
             }
         }
         reasons
@@ -64,9 +67,17 @@ impl Report {
 
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(f, "{:<16} {:<6} {:>6}  {:<11} {}", "op", "device", "cases", "worst error", "")?;
+        writeln!(
+            f,
+            "{:<16} {:<6} {:>6}  worst error",
+            "op", "device", "cases"
+        )?;
         for (&(op, device), cell) in &self.cells {
-            let verdict = if cell.failures.is_empty() { "ran" } else { "FAILED" };
+            let verdict = if cell.failures.is_empty() {
+                "ran"
+            } else {
+                "FAILED"
+            };
             writeln!(
                 f,
                 "{op:<16} {:<6} {:>6}  {:<11.1e} {verdict}",
@@ -79,7 +90,12 @@ impl fmt::Display for Report {
             }
         }
         for (device, reason) in &self.unsupported {
-            writeln!(f, "{:<16} {:<6} unsupported: {reason}", "every op", device.name())?;
+            writeln!(
+                f,
+                "{:<16} {:<6} unsupported: {reason}",
+                "every op",
+                device.name()
+            )?;
         }
         Ok(())
     }

@@ -61,7 +61,13 @@ impl StepPlan {
 
     /// A step of one sequence of `num_tokens` tokens.
     pub fn tokens(num_tokens: usize) -> Self {
-        Self::of(&[Seq { num_computed: 0, num_scheduled: num_tokens }], 4)
+        Self::of(
+            &[Seq {
+                num_computed: 0,
+                num_scheduled: num_tokens,
+            }],
+            4,
+        )
     }
 
     /// Live tokens.
@@ -80,11 +86,21 @@ impl StepPlan {
     pub fn words(&self, seed: u64) -> Vec<u32> {
         let mut random = Random::new(seed);
         let context = |seq: &Seq| seq.num_computed + seq.num_scheduled;
-        let blocks_per_seq =
-            self.seqs.iter().map(|seq| context(seq).div_ceil(self.block_size)).max().unwrap_or(1);
+        let blocks_per_seq = self
+            .seqs
+            .iter()
+            .map(|seq| context(seq).div_ceil(self.block_size))
+            .max()
+            .unwrap_or(1);
         // Block 0 is the null block.
-        let mut free = random.permutation(self.num_blocks - 1).into_iter().map(|id| id as u32 + 1);
-        let mut arrays = Arrays { query_offsets: vec![0], ..Arrays::default() };
+        let mut free = random
+            .permutation(self.num_blocks - 1)
+            .into_iter()
+            .map(|id| id as u32 + 1);
+        let mut arrays = Arrays {
+            query_offsets: vec![0],
+            ..Arrays::default()
+        };
         for (index, seq) in self.seqs.iter().enumerate() {
             let mut table = vec![0; blocks_per_seq];
             for entry in &mut table[..context(seq).div_ceil(self.block_size)] {
@@ -133,7 +149,9 @@ impl StepPlan {
             block_copies: &self.copies,
             groups: &[group],
         };
-        inputs.fill(&step, self.vocab_size).expect("the plan is a valid step");
+        inputs
+            .fill(&step, self.vocab_size)
+            .expect("the plan is a valid step");
         let mut words = inputs.words().to_vec();
         if let Some(positions) = &self.positions {
             let start = words[forerun_kernels::step_inputs::header::POSITIONS] as usize;

@@ -24,7 +24,7 @@ pub(crate) const UNITS: usize = LANES * SLICES;
 /// Groups of `x` staged at once, for one row: 8 KB.
 const STAGED_GROUPS: usize = 64;
 /// Values that wait in shared memory for the end.
-const PLACE_LEN: usize = 7;
+const PLACE_LEN: usize = 8;
 /// Quads in a group.
 const QUADS: usize = GROUP_LEN / 4;
 
@@ -97,6 +97,7 @@ pub(crate) fn linear_few(
         place[4] = shape.row_start as u32;
         place[5] = shape.d_output as u32;
         place[6] = shape.d_input as u32;
+        place[7] = 0u32;
     }
     let mut slices = Shared::<[u32]>::new_slice(comptime!(blueprint.units()));
     slices[UNIT_POS as usize] = (UNIT_POS as usize / comptime!(blueprint.lanes)) as u32;
@@ -112,11 +113,17 @@ pub(crate) fn linear_few(
     let chunk_groups = comptime!(blueprint.chunk_groups());
     let mut chunk = 0usize;
     while chunk < groups {
-        stage(x, &place, &mut tile, chunk, blueprint);
+        stage(x, &place, &mut tile, blueprint);
         sync_cube();
-        let end = (chunk + chunk_groups).min(groups);
-        let mut group = chunk + slices[UNIT_POS as usize] as usize;
-        while group < end {
+        if UNIT_POS == 0 {
+            // For the next stage.
+            place[7] = (chunk + chunk_groups) as u32;
+        }
+        // The loop counts quads of the tile, and the group follows from them: one counter less.
+        let end = (groups - chunk).min(chunk_groups) * QUADS;
+        let mut start = slices[UNIT_POS as usize] as usize * QUADS;
+        while start < end {
+            let group = chunk + start / QUADS;
             let scale = group_scale(weights, &packed, group, blueprint.format);
             #[unroll]
             for run in 0..RUNS_PER_GROUP {
@@ -128,7 +135,7 @@ pub(crate) fn linear_few(
                     first.insert(i, values[i]);
                     second.insert(i, values[4 + i]);
                 }
-                let at = (group - chunk) * QUADS + comptime!(2 * run);
+                let at = start + comptime!(2 * run);
                 #[unroll]
                 for r in 0..rows {
                     let at = at + comptime!(r * chunk_groups * QUADS);
@@ -136,7 +143,7 @@ pub(crate) fn linear_few(
                     sums[r] = add_product(sum, tile[at + 1], second);
                 }
             }
-            group += comptime!(blueprint.slices);
+            start += comptime!(blueprint.slices * QUADS);
         }
         sync_cube();
         chunk += chunk_groups;
@@ -162,12 +169,12 @@ fn stage(
     x: &[f32],
     place: &Shared<[u32]>,
     tile: &mut Shared<[Quad]>,
-    chunk: usize,
     #[comptime] blueprint: FewBlueprint,
 ) {
     let row_quads = comptime!(blueprint.chunk_groups() * QUADS);
     let shape = shape_at(place);
     let token_start = place[0] as usize;
+    let chunk = place[7] as usize;
     let mut i = UNIT_POS as usize;
     while i < comptime!(blueprint.rows * row_quads) {
         let column = chunk * GROUP_LEN + i % row_quads * 4;

@@ -134,13 +134,14 @@ fn stage_x(
     group: usize,
     #[comptime] blueprint: ManyBlueprint,
 ) {
-    let mut i = UNIT_POS as usize;
-    while i < comptime!(blueprint.tile_tokens() * QUADS) {
+    let units = comptime!(blueprint.units());
+    #[unroll(units > 1)]
+    for k in 0..comptime!(blueprint.tile_tokens() * QUADS / units) {
+        let i = UNIT_POS as usize + k * units;
         let row = i / QUADS;
         let quad = i % QUADS;
         tile[place(row, quad)] =
             read_quad(x, shape, token_start + row, group * GROUP_LEN + quad * 4);
-        i += comptime!(blueprint.units());
     }
 }
 
@@ -155,8 +156,10 @@ fn stage_weights(
 ) {
     let rows = comptime!(blueprint.tile_outputs());
     let groups = shape.d_input.div_ceil(GROUP_LEN);
-    let mut i = UNIT_POS as usize;
-    while i < comptime!(rows * RUNS_PER_GROUP) {
+    let units = comptime!(blueprint.units());
+    #[unroll(units > 1)]
+    for k in 0..comptime!(rows * RUNS_PER_GROUP / units) {
+        let i = UNIT_POS as usize + k * units;
         // Neighbouring units take neighbouring rows, whose words are neighbours.
         let row = i % rows;
         let run = i / rows;
@@ -174,6 +177,5 @@ fn stage_weights(
         }
         tile[place(row, 2 * run)] = first;
         tile[place(row, 2 * run + 1)] = second;
-        i += comptime!(blueprint.units());
     }
 }

@@ -54,6 +54,16 @@ impl Share {
         }
     }
 
+    /// Whether every unit's rows are among `rows`.
+    const fn rows_fit(&self, rows: usize) -> bool {
+        rows.is_multiple_of(self.row_lanes)
+    }
+
+    /// Whether every unit's positions or values are among `len`.
+    const fn lanes_fit(&self, len: usize) -> bool {
+        len.is_multiple_of(self.lanes)
+    }
+
     fn of_positions(blueprint: &AttendBlueprint) -> Self {
         Self::of(blueprint, TILE)
     }
@@ -121,6 +131,27 @@ pub(super) fn unit(units: &Shared<[u32]>) -> usize {
     units[UNIT_POS as usize] as usize
 }
 
+/// Which of the rows' lanes unit `unit` is. Where there is one, rows are constants.
+#[cube]
+fn row_lane_of(unit: usize, #[comptime] share: Share) -> usize {
+    if comptime!(share.row_lanes == 1) {
+        0usize.runtime()
+    } else {
+        unit / comptime!(share.lanes)
+    }
+}
+
+/// `index` if `fits`, or else at most the last of `len`: what is past the last is computed from it
+/// and not kept.
+#[cube]
+fn at_most_last(index: usize, #[comptime] len: usize, #[comptime] fits: bool) -> usize {
+    if comptime!(fits) {
+        index
+    } else {
+        index.min(comptime!(len - 1))
+    }
+}
+
 /// Finds the tile's positions in the pool. Positions outside the run are sought in the null block:
 /// whatever lies there is masked, and its V is not read.
 #[cube]
@@ -157,7 +188,7 @@ pub(super) fn score(pool: &[f32], scratch: &mut Scratch, #[comptime] blueprint: 
     let rows = comptime!(blueprint.rows());
     let many = comptime!(blueprint.units > 1);
     let lane = unit(&scratch.units) % comptime!(share.lanes);
-    let row_lane = unit(&scratch.units) / comptime!(share.lanes);
+    let row_lane = row_lane_of(unit(&scratch.units), share);
     let mut dots = Array::<f32>::new(comptime!(share.per_lane * share.rows));
     #[unroll(many)]
     for i in 0..comptime!(share.per_lane * share.rows) {
@@ -173,8 +204,8 @@ pub(super) fn score(pool: &[f32], scratch: &mut Scratch, #[comptime] blueprint: 
                 let key = scratch.staged[(lane + p * comptime!(share.lanes)) * STRIDE + quad];
                 #[unroll(many)]
                 for r in 0..comptime!(share.rows) {
-                    // Rows past the last are computed from it and not kept.
-                    let row = (row_lane + r * comptime!(share.row_lanes)).min(rows - 1);
+                    let row = row_lane + r * comptime!(share.row_lanes);
+                    let row = at_most_last(row, rows, comptime!(share.rows_fit(rows)));
                     let query = scratch.queries[row * quads + chunk * CHUNK + quad];
                     let i = p * comptime!(share.rows) + r;
                     dots[i] = add_product(dots[i], query, key);
@@ -284,16 +315,17 @@ pub(super) fn add_values(
     let many = comptime!(blueprint.units > 1);
     let d = comptime!(blueprint.head_dim);
     let lane = unit(&scratch.units) % comptime!(share.lanes);
-    let row_lane = unit(&scratch.units) / comptime!(share.lanes);
+    let row_lane = row_lane_of(unit(&scratch.units), share);
     let value_offset = comptime!(blueprint.num_kv_heads * blueprint.block_size * d);
     let mut sums = Array::<f32>::new(comptime!(share.rows * share.per_lane));
     #[unroll(many)]
     for r in 0..comptime!(share.rows) {
-        // Rows and columns past the last are computed from it and not kept.
-        let row = (row_lane + r * comptime!(share.row_lanes)).min(rows - 1);
+        let row = row_lane + r * comptime!(share.row_lanes);
+        let row = at_most_last(row, rows, comptime!(share.rows_fit(rows)));
         #[unroll(many)]
         for j in 0..comptime!(share.per_lane) {
-            let column = (lane + j * comptime!(share.lanes)).min(d - 1);
+            let column = lane + j * comptime!(share.lanes);
+            let column = at_most_last(column, d, comptime!(share.lanes_fit(d)));
             let k = r * comptime!(share.per_lane) + j;
             sums[k] = scratch.values[row * d + column] * scratch.rescale[row];
         }
@@ -306,11 +338,13 @@ pub(super) fn add_values(
         let at = scratch.keys[i] as usize + value_offset;
         #[unroll(many)]
         for j in 0..comptime!(share.per_lane) {
-            let column = (lane + j * comptime!(share.lanes)).min(d - 1);
+            let column = lane + j * comptime!(share.lanes);
+            let column = at_most_last(column, d, comptime!(share.lanes_fit(d)));
             let value = pool[at + column];
             #[unroll(many)]
             for r in 0..comptime!(share.rows) {
-                let row = (row_lane + r * comptime!(share.row_lanes)).min(rows - 1);
+                let row = row_lane + r * comptime!(share.row_lanes);
+                let row = at_most_last(row, rows, comptime!(share.rows_fit(rows)));
                 let k = r * comptime!(share.per_lane) + j;
                 sums[k] = fma(scratch.scores[i * rows + row], value, sums[k]);
             }

@@ -8,7 +8,10 @@ use forerun_kernels::paged_attention::paged_attention;
 use forerun_kernels::{AttentionSpec, KvSpec};
 
 const fn seq(num_computed: usize, num_scheduled: usize) -> Seq {
-    Seq { num_computed, num_scheduled }
+    Seq {
+        num_computed,
+        num_scheduled,
+    }
 }
 
 pub(super) fn cases() -> Vec<Case> {
@@ -17,13 +20,23 @@ pub(super) fn cases() -> Vec<Case> {
     let long = [seq(699, 1), seq(0, 1), seq(257, 3)];
     let prefill = [seq(0, 71), seq(40, 33)];
     // Heads, kv heads, head dim, block size.
-    let shapes = [(6, 2, 20, 8), (9, 3, 64, 16), (4, 1, 256, 8), (1, 1, 3, 1), (5, 5, 80, 4)];
+    let shapes = [
+        (6, 2, 20, 8),
+        (9, 3, 64, 16),
+        (4, 1, 256, 8),
+        (1, 1, 3, 1),
+        (5, 5, 80, 4),
+    ];
     let mut cases = Vec::new();
     for shape in shapes {
         cases.push(case("ragged", &ragged, shape, None, None));
         cases.push(case("ragged", &ragged, shape, Some(5), None));
     }
-    for (name, seqs) in [("edges", &edges[..]), ("long", &long), ("prefill", &prefill)] {
+    for (name, seqs) in [
+        ("edges", &edges[..]),
+        ("long", &long),
+        ("prefill", &prefill),
+    ] {
         for (window, soft_cap) in [(None, None), (Some(33), None), (None, Some(1.5))] {
             cases.push(case(name, seqs, (6, 2, 20, 8), window, soft_cap));
         }
@@ -40,15 +53,24 @@ fn case(
     window: Option<usize>,
     soft_cap: Option<f32>,
 ) -> Case {
-    let kv = KvSpec { group: 0, num_heads, num_kv_heads, head_dim, block_size };
-    let spec = AttentionSpec { kv, scale: (head_dim as f32).powf(-0.5), window, soft_cap };
-    let mut name = format!("{name} H={num_heads} G={num_kv_heads} D={head_dim} B={block_size}");
-    if let Some(window) = window {
-        name += &format!(" window={window}");
-    }
-    if let Some(soft_cap) = soft_cap {
-        name += &format!(" cap={soft_cap}");
-    }
+    let kv = KvSpec {
+        group: 0,
+        num_heads,
+        num_kv_heads,
+        head_dim,
+        block_size,
+    };
+    let spec = AttentionSpec {
+        kv,
+        scale: (head_dim as f32).powf(-0.5),
+        window,
+        soft_cap,
+    };
+    let window_name = window.map_or(String::new(), |window| format!(" window={window}"));
+    let cap_name = soft_cap.map_or(String::new(), |cap| format!(" cap={cap}"));
+    let name = format!(
+        "{name} H={num_heads} G={num_kv_heads} D={head_dim} B={block_size}{window_name}{cap_name}"
+    );
     let plan = StepPlan::of(seqs, block_size);
     Case::against_native("paged_attention", name, 1e-5, move |device| {
         let mut random = Random::new(16);

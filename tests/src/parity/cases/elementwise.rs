@@ -23,18 +23,27 @@ fn matrix(rows: usize, columns: usize, seed: u64, device: &Device) -> Tensor<2> 
 }
 
 /// Heads, rotated heads, head dim, rotary dim.
-const ROPE_SHAPES: [(usize, usize, usize, usize); 4] =
-    [(1, 1, 2, 2), (7, 5, 10, 6), (15, 12, 64, 64), (6, 5, 256, 256)];
+const ROPE_SHAPES: [(usize, usize, usize, usize); 4] = [
+    (1, 1, 2, 2),
+    (7, 5, 10, 6),
+    (15, 12, 64, 64),
+    (6, 5, 256, 256),
+];
 
 fn rope_cases() -> Vec<Case> {
     let mut cases = Vec::new();
     for (num_heads, num_rotated, head_dim, rotary_dim) in ROPE_SHAPES {
         for (pairing, magnitude) in [(RopePairing::Halves, 1.0), (RopePairing::Interleaved, 1.3)] {
-            let spec =
-                RopeSpec { num_heads, num_rotated, head_dim, rotary_dim, pairing, magnitude };
-            let name = format!(
-                "heads={num_rotated}/{num_heads} D={rotary_dim}/{head_dim} {pairing:?}"
-            );
+            let spec = RopeSpec {
+                num_heads,
+                num_rotated,
+                head_dim,
+                rotary_dim,
+                pairing,
+                magnitude,
+            };
+            let name =
+                format!("heads={num_rotated}/{num_heads} D={rotary_dim}/{head_dim} {pairing:?}");
             cases.push(Case::against_native("rope", name, 1e-5, move |device| {
                 let mut plan = StepPlan::tokens(7);
                 plan.tokens_max = 9;
@@ -76,7 +85,11 @@ fn glu_cases() -> Vec<Case> {
 }
 
 fn gather_cases() -> Vec<Case> {
-    let shapes = [(1, 1, vec![0]), (9, 13, vec![8, 0, 3, 3]), (5, 577, vec![4, 2])];
+    let shapes = [
+        (1, 1, vec![0]),
+        (9, 13, vec![8, 0, 3, 3]),
+        (5, 577, vec![4, 2]),
+    ];
     shapes
         .into_iter()
         .map(|(num_tokens, columns, rows)| {
@@ -84,7 +97,11 @@ fn gather_cases() -> Vec<Case> {
             Case::against_native("gather_rows", name, 0.0, move |device| {
                 let mut plan = StepPlan::tokens(num_tokens);
                 plan.sampling = vec![
-                    SamplingRow { temperature: 0.0, seed: 0, position: 0 };
+                    SamplingRow {
+                        temperature: 0.0,
+                        seed: 0,
+                        position: 0
+                    };
                     rows.len()
                 ];
                 plan.logit_rows.clone_from(&rows);

@@ -25,21 +25,31 @@ pub(super) fn cases() -> Vec<Case> {
             }));
         }
     }
-    cases.push(Case::against_native("sample", "ties go to the lowest id", 0.0, |device| {
-        let mut logits = vec![1.0; 3 * 600];
-        logits[600 + 599] = 2.0;
-        logits[600 + 300] = 2.0;
-        draw(&logits, 600, 0.0, device)
-    }));
-    cases.push(Case::against_native("sample", "bad rows are reported", 0.0, |device| {
-        let vocab_size = 300;
-        let mut logits = Random::new(19).floats(5 * vocab_size, 1.0);
-        logits[17] = f32::NAN;
-        logits[vocab_size + 299] = f32::INFINITY;
-        logits[2 * vocab_size..3 * vocab_size].fill(f32::NEG_INFINITY);
-        logits[3 * vocab_size + 5] = f32::NEG_INFINITY;
-        draw(&logits, vocab_size, 1.0, device)
-    }));
+    cases.push(Case::against_native(
+        "sample",
+        "ties go to the lowest id",
+        0.0,
+        |device| {
+            let mut logits = vec![1.0; 3 * 600];
+            logits[600 + 599] = 2.0;
+            logits[600 + 300] = 2.0;
+            draw(&logits, 600, 0.0, device)
+        },
+    ));
+    cases.push(Case::against_native(
+        "sample",
+        "bad rows are reported",
+        0.0,
+        |device| {
+            let vocab_size = 300;
+            let mut logits = Random::new(19).floats(5 * vocab_size, 1.0);
+            logits[17] = f32::NAN;
+            logits[vocab_size + 299] = f32::INFINITY;
+            logits[2 * vocab_size..3 * vocab_size].fill(f32::NEG_INFINITY);
+            logits[3 * vocab_size + 5] = f32::NEG_INFINITY;
+            draw(&logits, vocab_size, 1.0, device)
+        },
+    ));
     cases
 }
 

@@ -31,11 +31,14 @@ impl FileMatrix {
         let mut random = Random::new(13);
         let runs = runs
             .iter()
-            .map(|&(format, num_rows)| {
-                (format, num_rows, random.rows(format, num_rows, d_input))
-            })
+            .map(|&(format, num_rows)| (format, num_rows, random.rows(format, num_rows, d_input)))
             .collect();
-        Self { d_input, runs, binding_bytes_max: None, activations: ActivationMode::Int8 }
+        Self {
+            d_input,
+            runs,
+            binding_bytes_max: None,
+            activations: ActivationMode::Int8,
+        }
     }
 
     fn with_f32_activations(mut self) -> Self {
@@ -47,7 +50,11 @@ impl FileMatrix {
         let rows: Vec<RawRows<'_>> = self
             .runs
             .iter()
-            .map(|&(format, num_rows, ref bytes)| RawRows { format, num_rows, bytes })
+            .map(|&(format, num_rows, ref bytes)| RawRows {
+                format,
+                num_rows,
+                bytes,
+            })
             .collect();
         PackedMatrix::pack(&rows, self.d_input, device, self.binding_bytes_max)
             .expect("the rows are valid")
@@ -58,7 +65,9 @@ impl FileMatrix {
     fn decode(&self) -> Vec<Vec<f32>> {
         let mut rows = Vec::new();
         for (format, _, bytes) in &self.runs {
-            let row_bytes = format.row_bytes(self.d_input).expect("rows are whole blocks");
+            let row_bytes = format
+                .row_bytes(self.d_input)
+                .expect("rows are whole blocks");
             for row in bytes.chunks_exact(row_bytes) {
                 let mut values = vec![0.0; self.d_input];
                 dequantize_row(*format, row, &mut values);
@@ -73,10 +82,21 @@ impl FileMatrix {
     }
 
     fn name(&self) -> String {
-        let formats: Vec<_> =
-            self.runs.iter().map(|run| format!("{}x{}", run.0, run.1)).collect();
-        let cut = if self.binding_bytes_max.is_some() { " cut" } else { "" };
-        let mode = if self.activations == ActivationMode::F32 { " f32 activations" } else { "" };
+        let formats: Vec<_> = self
+            .runs
+            .iter()
+            .map(|run| format!("{}x{}", run.0, run.1))
+            .collect();
+        let cut = if self.binding_bytes_max.is_some() {
+            " cut"
+        } else {
+            ""
+        };
+        let mode = if self.activations == ActivationMode::F32 {
+            " f32 activations"
+        } else {
+            ""
+        };
         format!("K={} {}{cut}{mode}", self.d_input, formats.join("+"))
     }
 }
@@ -126,9 +146,17 @@ fn linear_cases() -> Vec<Case> {
         cases.push(linear_case(matrix, 3, false));
     }
     // The shapes of a real layer.
-    let qkv = [(WeightFormat::Q4_1, 576), (WeightFormat::Q4_1, 192), (WeightFormat::Q8_0, 192)];
+    let qkv = [
+        (WeightFormat::Q4_1, 576),
+        (WeightFormat::Q4_1, 192),
+        (WeightFormat::Q8_0, 192),
+    ];
     cases.push(linear_case(FileMatrix::new(576, &qkv), 2, true));
-    let mixed = [(WeightFormat::Q4K, 65), (WeightFormat::Q6K, 33), (WeightFormat::F32, 1)];
+    let mixed = [
+        (WeightFormat::Q4K, 65),
+        (WeightFormat::Q6K, 33),
+        (WeightFormat::F32, 1),
+    ];
     cases.push(linear_case(FileMatrix::new(512, &mixed), 9, true));
     let mut cut = FileMatrix::new(64, &[(WeightFormat::Bf16, 150)]);
     cut.binding_bytes_max = Some(64 * 2 * 64);
@@ -142,7 +170,11 @@ fn linear_case(matrix: FileMatrix, num_tokens: usize, with_bias: bool) -> Case {
     let mut random = Random::new(15);
     let x = random.floats(num_tokens * d_input, 1.0);
     let bias = with_bias.then(|| random.floats(d_output, 1.0));
-    let name = format!("T={num_tokens} {}{}", matrix.name(), if with_bias { " bias" } else { "" });
+    let name = format!(
+        "T={num_tokens} {}{}",
+        matrix.name(),
+        if with_bias { " bias" } else { "" }
+    );
     let expected = {
         let (matrix, x, bias) = (matrix.clone(), x.clone(), bias.clone());
         move || Output::Floats(product(&matrix, &x, bias.as_deref()))
@@ -160,9 +192,9 @@ fn linear_case(matrix: FileMatrix, num_tokens: usize, with_bias: bool) -> Case {
         run: Box::new(move |device| {
             let x = TensorData::new(x.clone(), [num_tokens, d_input]);
             let x = Tensor::from_data(x, device);
-            let bias = bias.clone().map(|bias| {
-                Tensor::from_data(TensorData::new(bias, [d_output]), device)
-            });
+            let bias = bias
+                .clone()
+                .map(|bias| Tensor::from_data(TensorData::new(bias, [d_output]), device));
             Output::floats(linear(x, &matrix.pack(device), bias))
         }),
     }
@@ -174,7 +206,10 @@ fn product(matrix: &FileMatrix, x: &[f32], bias: Option<&[f32]>) -> Vec<f32> {
     let mut out = Vec::new();
     for x in x.chunks_exact(matrix.d_input) {
         for (index, row) in rows.iter().enumerate() {
-            let terms = x.iter().zip(row).map(|(&x, &w)| f64::from(x) * f64::from(w));
+            let terms = x
+                .iter()
+                .zip(row)
+                .map(|(&x, &w)| f64::from(x) * f64::from(w));
             let bias = bias.map_or(0.0, |bias| f64::from(bias[index]));
             out.push((terms.sum::<f64>() + bias) as f32);
         }
