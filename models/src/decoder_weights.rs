@@ -5,11 +5,9 @@
 //! from `forerun_kernels::matrix`.
 
 use std::borrow::Cow;
-use std::cell::RefCell;
 
 use burn::tensor::{Device, Tensor, TensorData};
 use forerun_kernels::matrix::{PackedMatrix, RawRows};
-use forerun_kernels::packed::arena::Arena;
 use forerun_kernels::packed::format::WeightFormat;
 use forerun_kernels::spec::{ActivationMode, AttentionSpec, KvSpec, RmsNormSpec, RopeSpec};
 
@@ -37,8 +35,6 @@ pub(crate) struct WeightSource<'a> {
     pub(crate) activations: ActivationMode,
     /// Tokens per KV block.
     pub(crate) block_size: usize,
-    /// Memory of all matrices, on the CPU.
-    pub(crate) arena: RefCell<Arena>,
 }
 
 /// Where the layers of a model keep K and V, in layer order.
@@ -207,8 +203,7 @@ impl WeightSource<'_> {
                 bytes,
             })
             .collect();
-        let mut arena = self.arena.borrow_mut();
-        PackedMatrix::pack_in(&raw, d_input, self.device, None, &mut arena)
+        PackedMatrix::pack(&raw, d_input, self.device, None)
             .map(|matrix| matrix.with_activations(self.activations))
             .map_err(|source| ModelError::Pack {
                 tensor: tensors[0].0.clone(),

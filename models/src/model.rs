@@ -3,7 +3,6 @@
 //! Neighbours: [`crate::loaders`] and [`crate::config`] read the files, [`crate::memory_plan`]
 //! decides sizes, [`crate::decoder_weights`] builds the decoder, [`crate::text`] the tokenizer.
 
-use std::cell::RefCell;
 use std::path::{Path, PathBuf};
 
 use burn::tensor::Device;
@@ -176,7 +175,6 @@ impl ModelFiles {
             dense_format: options.dense_format,
             activations: options.activations,
             block_size: options.block_size,
-            arena: RefCell::default(),
         };
         let decoder = source.decoder()?;
         let names = self.config.names();

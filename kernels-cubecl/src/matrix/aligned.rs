@@ -1,22 +1,21 @@
 //! Hands cache-line-aligned memory to burn: its own vectors promise 16 bytes at most, and the SIMD
 //! kernels read whole lines.
 
-use crate::packed::arena::Lines;
 use crate::packed::native::Line;
 use burn::tensor::Bytes;
 use cubecl::bytes::{AccessError, AccessPolicy, AllocationController, AllocationProperty};
 use std::mem::MaybeUninit;
 
 /// The bytes of `lines`, without a copy.
-pub(super) fn bytes(lines: Lines) -> Bytes {
+pub(super) fn bytes(lines: Vec<Line>) -> Bytes {
     let len = size_of_val(lines.as_slice());
     // SAFETY: the controller holds `len` initialised bytes.
-    unsafe { Bytes::from_controller(Box::new(Controller(lines)), len) }
+    unsafe { Bytes::from_controller(Box::new(Lines(lines)), len) }
 }
 
-struct Controller(Lines);
+struct Lines(Vec<Line>);
 
-impl AllocationController for Controller {
+impl AllocationController for Lines {
     fn alloc_align(&self) -> usize {
         align_of::<Line>()
     }
@@ -29,7 +28,7 @@ impl AllocationController for Controller {
         &mut self,
         _policy: AccessPolicy,
     ) -> Result<&mut [MaybeUninit<u8>], AccessError> {
-        let bytes: &mut [u8] = bytemuck::cast_slice_mut(self.0.as_mut_slice());
+        let bytes: &mut [u8] = bytemuck::cast_slice_mut(&mut self.0);
         let len = bytes.len();
         // SAFETY: initialised bytes may be seen as ones that need not be; the caller of this
         // method promises to write only initialised ones.
@@ -37,7 +36,7 @@ impl AllocationController for Controller {
     }
 
     fn memory(&self, _policy: AccessPolicy) -> Result<&[MaybeUninit<u8>], AccessError> {
-        let bytes: &[u8] = bytemuck::cast_slice(self.0.as_slice());
+        let bytes: &[u8] = bytemuck::cast_slice(&self.0);
         // SAFETY: as above.
         Ok(unsafe { std::slice::from_raw_parts(bytes.as_ptr().cast(), bytes.len()) })
     }

@@ -6,7 +6,6 @@
 mod aligned;
 
 use crate::limits::DeviceLimits;
-use crate::packed::arena::Arena;
 use crate::packed::format::WeightFormat;
 use crate::packed::{device as device_layout, native};
 use crate::spec::{ActivationMode, MatrixSpec, PartSpec};
@@ -79,27 +78,6 @@ impl PackedMatrix {
         device: &Device,
         binding_bytes_max: Option<u64>,
     ) -> Result<Self, PackError> {
-        Self::pack_in(
-            rows,
-            d_input,
-            device,
-            binding_bytes_max,
-            &mut Arena::default(),
-        )
-    }
-
-    /// [`PackedMatrix::pack`] in memory of `arena`, on the CPU: the matrices of one model should
-    /// share one.
-    ///
-    /// # Errors
-    /// As [`PackedMatrix::pack`].
-    pub fn pack_in(
-        rows: &[RawRows<'_>],
-        d_input: usize,
-        device: &Device,
-        binding_bytes_max: Option<u64>,
-        arena: &mut Arena,
-    ) -> Result<Self, PackError> {
         let limits = DeviceLimits::of(device);
         let binding_bytes_max = binding_bytes_max.unwrap_or(limits.binding_bytes_max);
         let runs = merge(rows, d_input)?;
@@ -112,7 +90,7 @@ impl PackedMatrix {
         };
         for run in &runs {
             if limits.is_native {
-                packer.push_native(run, arena)?;
+                packer.push_native(run)?;
             } else {
                 for piece in split(run, d_input, binding_bytes_max)? {
                     packer.push_device(&piece);
@@ -312,10 +290,10 @@ struct Packer<'a> {
 }
 
 impl Packer<'_> {
-    fn push_native(&mut self, run: &Run<'_>, arena: &mut Arena) -> Result<(), PackError> {
+    fn push_native(&mut self, run: &Run<'_>) -> Result<(), PackError> {
         let (format, num_rows) = (run.format, run.num_rows);
         let threads = threads::process();
-        let lines = native::pack(format, self.d_input, num_rows, &run.bytes(), threads, arena)?;
+        let lines = native::pack(format, self.d_input, num_rows, &run.bytes(), threads)?;
         self.push(run, aligned::bytes(lines), DType::U8);
         Ok(())
     }

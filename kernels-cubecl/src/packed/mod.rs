@@ -2,11 +2,9 @@
 //!
 //! - [`format`]: the formats and the sizes of their blocks in a file;
 //! - [`dequantize`]: what a row means, the definition that everything else is tested against;
-//! - [`native`]: tiles of 16 rows for the CPU kernels, laid out as [`tile_layout`] says, in memory of
-//!   an [`arena`];
+//! - [`native`]: tiles of 16 rows for the CPU kernels, laid out as [`tile_layout`] says;
 //! - [`device`]: words and planes of scales for the CubeCL kernels.
 
-pub mod arena;
 pub mod dequantize;
 pub mod device;
 pub mod format;

@@ -29,7 +29,6 @@ use bytemuck::Zeroable;
 use half::{bf16, f16};
 use thiserror::Error;
 
-use super::arena::{Arena, Lines};
 use super::dequantize::{NO_MIN, Q6_K_SCALES, Q6_K_SUPER_SCALE, RUN_LEN, Run, q4_k_scale_min};
 use super::format::WeightFormat;
 use super::tile_layout::RUNS_PER_SUPER_BLOCK;
@@ -67,16 +66,14 @@ pub enum PackError {
     },
 }
 
-/// Lays a matrix `[num_rows, d_input]` in file layout out for the native kernels, in memory of
-/// `arena`.
+/// Lays a matrix `[num_rows, d_input]` in file layout out for the native kernels.
 pub fn pack(
     format: WeightFormat,
     d_input: usize,
     num_rows: usize,
     file_bytes: &[u8],
     threads: &Threads,
-    arena: &mut Arena,
-) -> Result<Lines, PackError> {
+) -> Result<Vec<Line>, PackError> {
     let row_bytes = format.row_bytes(d_input).ok_or(PackError::RowLength {
         format,
         d_input,
@@ -94,12 +91,11 @@ pub fn pack(
     }
     let layout = TileLayout::new(format, d_input);
     let lines_per_tile = layout.tile_bytes / size_of::<Line>();
-    let mut lines = arena.lines(layout.matrix_bytes(num_rows) / size_of::<Line>());
+    let mut lines = vec![Line::zeroed(); layout.matrix_bytes(num_rows) / size_of::<Line>()];
     if row_bytes == 0 {
         return Ok(lines);
     }
-    threads.for_each_chunk(lines.as_mut_slice(), lines_per_tile, |tile, lines| {
-        lines.fill(Line::zeroed());
+    threads.for_each_chunk(&mut lines, lines_per_tile, |tile, lines| {
         let tile_bytes: &mut [u8] = bytemuck::cast_slice_mut(lines);
         let rows = file_bytes
             .chunks_exact(row_bytes)
@@ -294,12 +290,11 @@ mod tests {
     fn rows_survive_packing_bit_for_bit() {
         let threads = Threads::new(NonZeroUsize::new(2).unwrap());
         let mut random = Random(7);
-        let mut arena = Arena::default();
         for format in WeightFormat::ALL {
             for (num_rows, blocks) in [(1, 1), (15, 3), (16, 2), (17, 5), (50, 1)] {
                 let d_input = blocks * format.block_len();
                 let file = random.matrix(format, d_input, num_rows);
-                let packed = pack(format, d_input, num_rows, &file, &threads, &mut arena).unwrap();
+                let packed = pack(format, d_input, num_rows, &file, &threads).unwrap();
                 let layout = TileLayout::new(format, d_input);
                 assert_eq!(
                     size_of_val(packed.as_slice()),
@@ -329,15 +324,7 @@ mod tests {
     #[test]
     fn packing_refuses_bytes_that_do_not_fit_the_shape() {
         let threads = Threads::new(NonZeroUsize::MIN);
-        let error = pack(
-            WeightFormat::Q8_0,
-            48,
-            1,
-            &[0; 51],
-            &threads,
-            &mut Arena::default(),
-        )
-        .unwrap_err();
+        let error = pack(WeightFormat::Q8_0, 48, 1, &[0; 51], &threads).unwrap_err();
         assert!(matches!(
             error,
             PackError::RowLength {
@@ -346,15 +333,7 @@ mod tests {
                 ..
             }
         ));
-        let error = pack(
-            WeightFormat::Q8_0,
-            64,
-            3,
-            &[0; 203],
-            &threads,
-            &mut Arena::default(),
-        )
-        .unwrap_err();
+        let error = pack(WeightFormat::Q8_0, 64, 3, &[0; 203], &threads).unwrap_err();
         assert!(matches!(
             error,
             PackError::Length {

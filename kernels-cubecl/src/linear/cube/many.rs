@@ -23,6 +23,17 @@ const UNIT_TOKENS: usize = 8;
 /// Quads in a group.
 const QUADS: usize = GROUP_LEN / 4;
 
+/// Units of a full cube along the rows of the matrix.
+const FULL_OUTPUTS: usize = 16;
+/// Units of a full cube along the rows of `x`.
+const FULL_TOKENS: usize = 8;
+
+const _: () = assert!(
+    (UNIT_TOKENS * QUADS).is_multiple_of(FULL_OUTPUTS)
+        && (UNIT_OUTPUTS * RUNS_PER_GROUP).is_multiple_of(FULL_TOKENS),
+    "units stage equal shares of the tiles"
+);
+
 /// How [`linear_many`] is specialised.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct ManyBlueprint {
@@ -37,7 +48,11 @@ pub(crate) struct ManyBlueprint {
 impl ManyBlueprint {
     /// With a full cube or a single unit.
     pub(super) fn new(format: WeightFormat, full: bool) -> Self {
-        let (units_outputs, units_tokens) = if full { (16, 8) } else { (1, 1) };
+        let (units_outputs, units_tokens) = if full {
+            (FULL_OUTPUTS, FULL_TOKENS)
+        } else {
+            (1, 1)
+        };
         Self {
             format,
             units_outputs,
@@ -135,6 +150,7 @@ fn stage_x(
     #[comptime] blueprint: ManyBlueprint,
 ) {
     let units = comptime!(blueprint.units());
+    // Unrolled, the units' places differ by constants, and all reads are under way at once.
     #[unroll(units > 1)]
     for k in 0..comptime!(blueprint.tile_tokens() * QUADS / units) {
         let i = UNIT_POS as usize + k * units;

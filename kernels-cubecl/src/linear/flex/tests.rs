@@ -4,11 +4,10 @@ use std::num::NonZeroUsize;
 
 use super::activations::Run;
 use super::*;
-use crate::packed::arena::{Arena, Lines};
 use crate::packed::dequantize::RUN_LEN;
 use crate::packed::dequantize::dequantize_row;
 use crate::packed::format::WeightFormat;
-use crate::packed::native::pack;
+use crate::packed::native::{Line, pack};
 use crate::packed::testing::Random;
 
 fn threads(num_threads: usize) -> Threads {
@@ -18,7 +17,7 @@ fn threads(num_threads: usize) -> Threads {
 /// A matrix packed and, for reference, decoded.
 struct Matrix {
     spec: MatrixSpec,
-    packed: Vec<Lines>,
+    packed: Vec<Vec<Line>>,
     /// `[d_output, d_input]`.
     values: Vec<f32>,
 }
@@ -26,12 +25,11 @@ struct Matrix {
 impl Matrix {
     fn random(random: &mut Random, d_input: usize, parts: &[(WeightFormat, usize)]) -> Self {
         let threads = threads(1);
-        let mut arena = Arena::default();
         let (mut specs, mut packed, mut values) = (Vec::new(), Vec::new(), Vec::new());
         let mut row_start = 0;
         for &(format, num_rows) in parts {
             let file = random.matrix(format, d_input, num_rows);
-            packed.push(pack(format, d_input, num_rows, &file, &threads, &mut arena).unwrap());
+            packed.push(pack(format, d_input, num_rows, &file, &threads).unwrap());
             for bytes in file.chunks_exact(format.row_bytes(d_input).unwrap()) {
                 let mut row = vec![0.0; d_input];
                 dequantize_row(format, bytes, &mut row);

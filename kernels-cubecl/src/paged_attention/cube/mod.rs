@@ -9,11 +9,12 @@
 //! the runs of a token depend on its position alone, so a token's bits do not depend on its batch
 //! mates within one way.
 //!
-//! Neighbours: [`tile`] is one tile's arithmetic; [`super::flex`] is the native twin.
+//! Neighbours: [`tile`] is one tile's arithmetic, [`share`] who does what of it; [`super::flex`] is the native twin.
 
 pub(crate) mod attend;
 mod math;
 pub(crate) mod merge;
+mod share;
 mod tile;
 
 use crate::launch;

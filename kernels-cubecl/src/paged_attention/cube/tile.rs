@@ -13,6 +13,7 @@
 
 use super::attend::{AttendBlueprint, place};
 use super::math::{add_product, cap, exp2};
+use super::share::{Share, at_most_last, row_lane_of};
 use super::{MASKED, Quad, TILE};
 use cubecl::prelude::*;
 
@@ -26,51 +27,6 @@ const STRIDE: usize = CHUNK + 1;
 /// Quads of a head, rounded up to whole chunks.
 pub(super) const fn padded_quads(head_dim: usize) -> usize {
     head_dim.div_ceil(CHUNK_LEN) * CHUNK
-}
-
-/// Which rows and positions, or values, a unit works on.
-#[derive(Clone, Copy)]
-struct Share {
-    /// Units along the positions or values.
-    lanes: usize,
-    /// Units along the rows.
-    row_lanes: usize,
-    /// Positions or values per unit.
-    per_lane: usize,
-    /// Rows per unit.
-    rows: usize,
-}
-
-impl Share {
-    fn of(blueprint: &AttendBlueprint, len: usize) -> Self {
-        let lanes = len.next_power_of_two().min(blueprint.units);
-        let row_lanes = blueprint.units / lanes;
-        let rows = blueprint.rows().div_ceil(row_lanes);
-        Self {
-            lanes,
-            row_lanes,
-            per_lane: len.div_ceil(lanes),
-            rows,
-        }
-    }
-
-    /// Whether every unit's rows are among `rows`.
-    const fn rows_fit(&self, rows: usize) -> bool {
-        rows.is_multiple_of(self.row_lanes)
-    }
-
-    /// Whether every unit's positions or values are among `len`.
-    const fn lanes_fit(&self, len: usize) -> bool {
-        len.is_multiple_of(self.lanes)
-    }
-
-    fn of_positions(blueprint: &AttendBlueprint) -> Self {
-        Self::of(blueprint, TILE)
-    }
-
-    fn of_values(blueprint: &AttendBlueprint) -> Self {
-        Self::of(blueprint, blueprint.head_dim)
-    }
 }
 
 /// Shared memory of a cube.
@@ -129,27 +85,6 @@ impl Scratch {
 #[cube]
 pub(super) fn unit(units: &Shared<[u32]>) -> usize {
     units[UNIT_POS as usize] as usize
-}
-
-/// Which of the rows' lanes unit `unit` is. Where there is one, rows are constants.
-#[cube]
-fn row_lane_of(unit: usize, #[comptime] share: Share) -> usize {
-    if comptime!(share.row_lanes == 1) {
-        0usize.runtime()
-    } else {
-        unit / comptime!(share.lanes)
-    }
-}
-
-/// `index` if `fits`, or else at most the last of `len`: what is past the last is computed from it
-/// and not kept.
-#[cube]
-fn at_most_last(index: usize, #[comptime] len: usize, #[comptime] fits: bool) -> usize {
-    if comptime!(fits) {
-        index
-    } else {
-        index.min(comptime!(len - 1))
-    }
 }
 
 /// Finds the tile's positions in the pool. Positions outside the run are sought in the null block:
