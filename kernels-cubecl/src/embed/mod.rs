@@ -7,14 +7,25 @@
 //! | token_ids | `[T]` of the step | u32 | | `< V` |
 //! | output | `[T, M]` | f32 | contiguous | every live row written |
 //!
-//! # Formula      `y[t, :] = scale * w[token_ids[t], :]`, `w` as
-//!                [`dequantize_row`](crate::packed::dequantize::dequantize_row) says
-//! # Errors       an id past the table panics on the CPU; filling the step buffer refuses it before
-//! # Launch       native: on the calling thread; device: one launch per part, which writes the rows
-//!                whose token lies in it
-//! # Numerics     exact but for the product with the scale; rows are independent
-//! # Cost         bytes = a packed row and 4 M per token; bound: memory
-//! # Reference    [`dequantize_row`](crate::packed::dequantize::dequantize_row)
+//! # Formula
+//! `y[t, :] = scale * w[token_ids[t], :]`, `w` as
+//! [`dequantize_row`](crate::packed::dequantize::dequantize_row) says
+//!
+//! # Errors
+//! an id past the table panics on the CPU; filling the step buffer refuses it before
+//!
+//! # Launch
+//! native: on the calling thread; device: one launch per part, which writes the rows
+//! whose token lies in it
+//!
+//! # Numerics
+//! exact but for the product with the scale; rows are independent
+//!
+//! # Cost
+//! bytes = a packed row and 4 M per token; bound: memory
+//!
+//! # Reference
+//! [`dequantize_row`](crate::packed::dequantize::dequantize_row)
 
 use crate::backend::{KernelBackend, MatrixTensors};
 use crate::matrix::PackedMatrix;

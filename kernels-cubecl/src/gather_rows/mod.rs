@@ -7,12 +7,26 @@
 //! | rows | `[R]` of the step | u32 | | `< T`; the same row may be asked for twice |
 //! | output | `[R, M]` | f32 | contiguous | every live row written |
 //!
-//! # Formula      `out[r, :] = x[rows[r], :]`
-//! # Errors       a row past x panics
-//! # Launch       native: on the calling thread; device: a unit per output, padding rows are zeros
-//! # Numerics     copies bits
-//! # Cost         bytes = 8 M per row; bound: memory
-//! # Reference    the loop in the test   # Tests `flex.rs`
+//! # Formula
+//! `out[r, :] = x[rows[r], :]`
+//!
+//! # Errors
+//! a row past x panics
+//!
+//! # Launch
+//! native: on the calling thread; device: a unit per output, padding rows are zeros
+//!
+//! # Numerics
+//! copies bits
+//!
+//! # Cost
+//! bytes = 8 M per row; bound: memory
+//!
+//! # Reference
+//! the loop in the test
+//!
+//! # Tests
+//! `flex.rs`
 
 use crate::backend::KernelBackend;
 use burn::backend::Dispatch;

@@ -6,15 +6,31 @@
 //! | pool | `[N, 2, G, B, D]` | f32 | contiguous | in place |
 //! | copies | pairs of the step | u32 | | source and destination block, `< N` |
 //!
-//! # Formula      `pool[destination] = pool[source]` for each pair
-//! # Errors       a block past the pool panics
-//! # Launch       native: on the calling thread, in order of the pairs; device: a fixed number of
-//!                units, because only the device knows how many pairs there are
-//! # Numerics     copies bits; destinations are distinct and no source is a destination, so the
-//!                order does not matter
-//! # Cost         bytes = 16 G B D per pair; bound: memory
-//! # Source       Kwon et al., "PagedAttention", SOSP 2023, section 4.4
-//! # Reference    the loop in the test   # Tests `flex.rs`
+//! # Formula
+//! `pool[destination] = pool[source]` for each pair
+//!
+//! # Errors
+//! a block past the pool panics
+//!
+//! # Launch
+//! native: on the calling thread, in order of the pairs; device: a fixed number of
+//! units, because only the device knows how many pairs there are
+//!
+//! # Numerics
+//! copies bits; destinations are distinct and no source is a destination, so the
+//! order does not matter
+//!
+//! # Cost
+//! bytes = 16 G B D per pair; bound: memory
+//!
+//! # Source
+//! Kwon et al., "PagedAttention", SOSP 2023, section 4.4
+//!
+//! # Reference
+//! the loop in the test
+//!
+//! # Tests
+//! `flex.rs`
 
 use crate::KvSpec;
 use crate::backend::KernelBackend;

@@ -7,14 +7,33 @@
 //! | qkv | `[T, (H + 2 G) * D]` | f32 | contiguous | fused rows, rotary already applied to k |
 //! | slots | `[T]` of the step's group | u32 | | `< N * B`; padding goes to slot 0, the null block |
 //!
-//! # Formula      `pool[slot / B, 0, g, slot % B, :] = k[t, g, :]`, and `[.., 1, ..] = v[t, g, :]`
-//! # Errors       a slot past the pool panics before anything is written
-//! # Launch       native: one task per head of K and of V, so that no two tasks share memory;
-//!                device: a unit per value, padding rows write nothing
-//! # Numerics     copies bits; of two tokens with one slot the later wins
-//! # Cost         bytes = 16 G D per token; bound: memory
-//! # Source       Kwon et al., "PagedAttention", SOSP 2023, section 4.3
-//! # Reference    the loop in the test   # Tests `flex.rs`   # Bench `benches/native_ops.rs`
+//! # Formula
+//! `pool[slot / B, 0, g, slot % B, :] = k[t, g, :]`, and `[.., 1, ..] = v[t, g, :]`
+//!
+//! # Errors
+//! a slot past the pool panics before anything is written
+//!
+//! # Launch
+//! native: one task per head of K and of V, so that no two tasks share memory;
+//! device: a unit per value, padding rows write nothing
+//!
+//! # Numerics
+//! copies bits; of two tokens with one slot the later wins
+//!
+//! # Cost
+//! bytes = 16 G D per token; bound: memory
+//!
+//! # Source
+//! Kwon et al., "PagedAttention", SOSP 2023, section 4.3
+//!
+//! # Reference
+//! the loop in the test
+//!
+//! # Tests
+//! `flex.rs`
+//!
+//! # Bench
+//! `benches/native_ops.rs`
 
 use crate::backend::KernelBackend;
 use crate::{DeviceLimits, KvSpec};

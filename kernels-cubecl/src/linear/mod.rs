@@ -8,21 +8,39 @@
 //! | bias | `[d_output]` | f32 | contiguous | optional |
 //! | output | `[T, d_output]` | f32 | contiguous | every value written |
 //!
-//! # Formula      `y[t, n] = bias[n] + sum over k of x[t, k] * w[n, k]`, `w` as
-//!                [`dequantize_row`](crate::packed::dequantize::dequantize_row) says
-//! # Errors       shapes that do not fit panic: the model fixed them when it was loaded
-//! # Launch       native: tiles of 16 rows of output, split over threads; a tile is read once for all
-//!                rows of x; instruction set chosen at run time ([`flex::InstructionSet`])
-//! # Numerics     sums in f32, in an order that K and the format alone decide: on CPU a row's bits do
-//!                not depend on its batch or on the number of threads; tolerance 1e-5 of
-//!                `sum |x w|`. With [`ActivationMode::Int8`](crate::spec::ActivationMode), quantised
-//!                weights meet activations of 8 bits with a scale for each 32 values: each is off by at
-//!                most a 254th of the largest of its 32
-//! # Cost         bytes = weights + 4 T (K + d_output); flop = 2 T K d_output; bound: memory up to
-//!                about 5 rows, then multiplications
-//! # Source       blocks and their int8 dot products: GGUF / llama.cpp; tiles of 16 rows in 16 lanes: own
-//! # Reference    [`dequantize_row`](crate::packed::dequantize::dequantize_row) and a sum in f64
-//! # Tests        `flex/tests.rs`   # Bench `benches/packed_products.rs`
+//! # Formula
+//! `y[t, n] = bias[n] + sum over k of x[t, k] * w[n, k]`, `w` as
+//! [`dequantize_row`](crate::packed::dequantize::dequantize_row) says
+//!
+//! # Errors
+//! shapes that do not fit panic: the model fixed them when it was loaded
+//!
+//! # Launch
+//! native: tiles of 16 rows of output, split over threads; a tile is read once for all
+//! rows of x; instruction set chosen at run time ([`flex::InstructionSet`])
+//!
+//! # Numerics
+//! sums in f32, in an order that K and the format alone decide: on CPU a row's bits do
+//! not depend on its batch or on the number of threads; tolerance 1e-5 of
+//! `sum |x w|`. With [`ActivationMode::Int8`](crate::spec::ActivationMode), quantised
+//! weights meet activations of 8 bits with a scale for each 32 values: each is off by at
+//! most a 254th of the largest of its 32
+//!
+//! # Cost
+//! bytes = weights + 4 T (K + d_output); flop = 2 T K d_output; bound: memory up to
+//! about 5 rows, then multiplications
+//!
+//! # Source
+//! blocks and their int8 dot products: GGUF / llama.cpp; tiles of 16 rows in 16 lanes: own
+//!
+//! # Reference
+//! [`dequantize_row`](crate::packed::dequantize::dequantize_row) and a sum in f64
+//!
+//! # Tests
+//! `flex/tests.rs`
+//!
+//! # Bench
+//! `benches/packed_products.rs`
 
 use crate::backend::{KernelBackend, MatrixTensors};
 use crate::matrix::PackedMatrix;

@@ -21,18 +21,35 @@
 //! sum and weighted values are rescaled when the maximum grows); segments start afresh, and their
 //! results are merged in ascending order by the same rescaling. Scores of at most one tile exist.
 //!
-//! # Errors       H not a multiple of G, B not a power of two, buffers too short: panics, the model
-//!                fixed them when it was loaded and [`crate::step_inputs`] checked the step
-//! # Launch       native: tasks are (sequence, kv head, run of rows), and segments of those where
-//!                rows are few and the context is long
-//! # Numerics     f32; tolerance 1e-5 of the size of the values averaged (their mean may cancel). Bits
-//!                of a row depend on its query and the K and V it sees alone: not on batch mates,
-//!                chunks, rows, blocks or threads; AVX2 and AVX-512 give the same bits
-//! # Cost         bytes = 8 G D * context_len per sequence (K, V once per run of rows), FLOP = 4 H D
-//!                per pair of query and position; bound: memory for decode, compute for prefill
-//! # Source       Dao et al., "FlashAttention", 2022, algorithm 1; Kwon et al., "PagedAttention",
-//!                SOSP 2023; splits over the context: Dao et al., "Flash-Decoding", 2023
-//! # Reference    [`flex::reference`]   # Tests `flex/tests.rs`   # Bench `benches/native_ops.rs`
+//! # Errors
+//! H not a multiple of G, B not a power of two, buffers too short: panics, the model
+//! fixed them when it was loaded and [`crate::step_inputs`] checked the step
+//!
+//! # Launch
+//! native: tasks are (sequence, kv head, run of rows), and segments of those where
+//! rows are few and the context is long
+//!
+//! # Numerics
+//! f32; tolerance 1e-5 of the size of the values averaged (their mean may cancel). Bits
+//! of a row depend on its query and the K and V it sees alone: not on batch mates,
+//! chunks, rows, blocks or threads; AVX2 and AVX-512 give the same bits
+//!
+//! # Cost
+//! bytes = 8 G D * context_len per sequence (K, V once per run of rows), FLOP = 4 H D
+//! per pair of query and position; bound: memory for decode, compute for prefill
+//!
+//! # Source
+//! Dao et al., "FlashAttention", 2022, algorithm 1; Kwon et al., "PagedAttention",
+//! SOSP 2023; splits over the context: Dao et al., "Flash-Decoding", 2023
+//!
+//! # Reference
+//! [`flex::reference`]
+//!
+//! # Tests
+//! `flex/tests.rs`
+//!
+//! # Bench
+//! `benches/native_ops.rs`
 
 use crate::AttentionSpec;
 use crate::backend::KernelBackend;

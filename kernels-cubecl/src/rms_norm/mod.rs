@@ -8,16 +8,35 @@
 //! | residual | as x | f32 | contiguous | `add_rms_norm` only: becomes `residual + x` |
 //! | output | as x | f32 | contiguous | every value written |
 //!
-//! # Formula      `y = x / sqrt(mean(x^2) + epsilon) * gamma` in the leading `normed` groups; the
-//!                other groups are copied. `add_rms_norm` does it to `residual + x`.
-//! # Errors       shapes that differ from the spec panic: the model fixed them when it was loaded
-//! # Launch       native: rows split over threads from [`flex::PARALLEL_LEN`] values on;
-//!                device: a cube per group of a row, two values and more per unit
-//! # Numerics     sums in f32 in an order that depends on `len` alone; rows are independent;
-//!                tolerance 1e-5 relative
-//! # Cost         bytes = 8 per value (16 with the residual); bound: memory
-//! # Source       Zhang and Sennrich, "Root Mean Square Layer Normalization", NeurIPS 2019, eq. 4
-//! # Reference    [`flex::reference`]   # Tests `flex.rs`   # Bench `benches/native_ops.rs`
+//! # Formula
+//! `y = x / sqrt(mean(x^2) + epsilon) * gamma` in the leading `normed` groups; the
+//! other groups are copied. `add_rms_norm` does it to `residual + x`.
+//!
+//! # Errors
+//! shapes that differ from the spec panic: the model fixed them when it was loaded
+//!
+//! # Launch
+//! native: rows split over threads from [`flex::PARALLEL_LEN`] values on;
+//! device: a cube per group of a row, two values and more per unit
+//!
+//! # Numerics
+//! sums in f32 in an order that depends on `len` alone; rows are independent;
+//! tolerance 1e-5 relative
+//!
+//! # Cost
+//! bytes = 8 per value (16 with the residual); bound: memory
+//!
+//! # Source
+//! Zhang and Sennrich, "Root Mean Square Layer Normalization", NeurIPS 2019, eq. 4
+//!
+//! # Reference
+//! [`flex::reference`]
+//!
+//! # Tests
+//! `flex.rs`
+//!
+//! # Bench
+//! `benches/native_ops.rs`
 
 use crate::RmsNormSpec;
 use crate::backend::KernelBackend;

@@ -7,16 +7,35 @@
 //! | inv_freq | `[rotary_dim / 2]` | f32 | contiguous | radians per position, scaling included |
 //! | positions | `[T]` of the step | u32 | | `0 ..= 131072` and more |
 //!
-//! # Formula      pair i of a head turns by `angle = position * inv_freq[i]`:
-//!                `(a, b) -> magnitude * (a cos - b sin, a sin + b cos)`
-//! # Errors       shapes that differ from the spec panic: the model fixed them when it was loaded
-//! # Launch       native: sine and cosine once per token, not per head; rows split over threads
-//!                from [`flex::PARALLEL_LEN`] values on; device: a unit per pair
-//! # Numerics     angles in f64, on devices in integers (`elementary::turns`); sine and
-//!                cosine within 1e-6 of the f64 result; rows independent
-//! # Cost         bytes = 8 per rotated value; bound: memory
-//! # Source       Su et al., "RoFormer", 2021, eq. 34; half pairing as in GPT-NeoX
-//! # Reference    [`flex::reference`]   # Tests `flex.rs`   # Bench `benches/native_ops.rs`
+//! # Formula
+//! pair i of a head turns by `angle = position * inv_freq[i]`:
+//! `(a, b) -> magnitude * (a cos - b sin, a sin + b cos)`
+//!
+//! # Errors
+//! shapes that differ from the spec panic: the model fixed them when it was loaded
+//!
+//! # Launch
+//! native: sine and cosine once per token, not per head; rows split over threads
+//! from [`flex::PARALLEL_LEN`] values on; device: a unit per pair
+//!
+//! # Numerics
+//! angles in f64, on devices in integers (`elementary::turns`); sine and
+//! cosine within 1e-6 of the f64 result; rows independent
+//!
+//! # Cost
+//! bytes = 8 per rotated value; bound: memory
+//!
+//! # Source
+//! Su et al., "RoFormer", 2021, eq. 34; half pairing as in GPT-NeoX
+//!
+//! # Reference
+//! [`flex::reference`]
+//!
+//! # Tests
+//! `flex.rs`
+//!
+//! # Bench
+//! `benches/native_ops.rs`
 
 use crate::RopeSpec;
 use crate::backend::KernelBackend;

@@ -25,15 +25,32 @@
 //! infinite, once in 16 million draws, which is every 64th step of a vocabulary of 262144.
 //! `ln` must have a small *relative* error near 1: the tokens with the most noise have u there.
 //!
-//! # Errors       none; bad rows are reported by status, so that their neighbours go on
-//! # Launch       native: tasks of [`flex::CHUNK`] tokens of a row, merged in order; device: a cube
-//!                per row, padding rows are zeros
-//! # Numerics     the token depends on its row and parameters alone, not on neighbours or threads;
-//!                backends agree unless two tokens are within some 1e-6 of each other
-//! # Cost         bytes = 4 V per row, twice with noise; bound: memory
-//! # Source       Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC 2011 (Philox);
-//!                Gumbel-max: Maddison et al., "A* Sampling", NIPS 2014
-//! # Reference    [`flex::reference`]   # Tests `flex/tests.rs`   # Bench `benches/native_ops.rs`
+//! # Errors
+//! none; bad rows are reported by status, so that their neighbours go on
+//!
+//! # Launch
+//! native: tasks of [`flex::CHUNK`] tokens of a row, merged in order; device: a cube
+//! per row, padding rows are zeros
+//!
+//! # Numerics
+//! the token depends on its row and parameters alone, not on neighbours or threads;
+//! backends agree unless two tokens are within some 1e-6 of each other
+//!
+//! # Cost
+//! bytes = 4 V per row, twice with noise; bound: memory
+//!
+//! # Source
+//! Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC 2011 (Philox);
+//! Gumbel-max: Maddison et al., "A* Sampling", NIPS 2014
+//!
+//! # Reference
+//! [`flex::reference`]
+//!
+//! # Tests
+//! `flex/tests.rs`
+//!
+//! # Bench
+//! `benches/native_ops.rs`
 
 use crate::backend::KernelBackend;
 use burn::backend::Dispatch;
