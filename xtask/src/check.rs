@@ -66,7 +66,11 @@ fn doc(paths: &Paths) -> Result<()> {
     ];
     Shell::cargo(&paths.root)
         .args(doc)
-        .env("RUSTDOCFLAGS", "-D warnings")
+        // Private items are documented too, so links to them work.
+        .env(
+            "RUSTDOCFLAGS",
+            "-D warnings -A rustdoc::private_intra_doc_links",
+        )
         .run()
 }
 

@@ -9,7 +9,7 @@ pub struct StepView<'a> {
 }
 
 impl<'a> StepView<'a> {
-    /// Reads the words that [`StepInputs::words`] gave.
+    /// Reads the words that [`super::StepInputs::words`] gave.
     pub fn new(words: &'a [u32]) -> Self {
         assert!(
             words.len() >= group_header_offset(GROUPS_MAX),

@@ -28,7 +28,7 @@ const PLACE_LEN: usize = 8;
 /// Quads in a group.
 const QUADS: usize = GROUP_LEN / 4;
 
-/// How [`linear_few`] is specialised.
+/// How `linear_few` is specialised.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct FewBlueprint {
     /// Format of the weights.
@@ -68,7 +68,7 @@ impl FewBlueprint {
     }
 }
 
-/// See [`super::launch`].
+/// See `super::launch`.
 #[cube(launch_unchecked, create_dummy_kernel)]
 pub(crate) fn linear_few(
     x: &[f32],

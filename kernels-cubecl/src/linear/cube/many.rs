@@ -34,7 +34,7 @@ const _: () = assert!(
     "units stage equal shares of the tiles"
 );
 
-/// How [`linear_many`] is specialised.
+/// How `linear_many` is specialised.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct ManyBlueprint {
     /// Format of the weights.
@@ -76,7 +76,7 @@ impl ManyBlueprint {
     }
 }
 
-/// See [`super::launch`].
+/// See `super::launch`.
 #[cube(launch_unchecked, create_dummy_kernel)]
 pub(crate) fn linear_many(
     x: &[f32],

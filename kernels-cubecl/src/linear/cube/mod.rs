@@ -35,9 +35,9 @@ type Quad = Vector<f32, Const<4>>;
 /// Which kernel a launch uses, and how it is specialised.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Blueprint {
-    /// [`few::linear_few`].
+    /// `few::linear_few`.
     Few(FewBlueprint),
-    /// [`many::linear_many`].
+    /// `many::linear_many`.
     Many(ManyBlueprint),
 }
 

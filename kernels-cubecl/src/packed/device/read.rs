@@ -191,7 +191,7 @@ pub(crate) fn read_run(
     values
 }
 
-/// [`read_run`] of the formats with 4-bit codes.
+/// `read_run` of the formats with 4-bit codes.
 #[cube]
 fn read_codes(
     words: &[u32],

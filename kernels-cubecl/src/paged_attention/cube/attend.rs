@@ -22,7 +22,7 @@ const ROWS_MAX: usize = 16;
 /// Units of a full cube.
 const UNITS: usize = 128;
 
-/// How [`attend`] is specialised: the spec, the tile and the cube.
+/// How `attend` is specialised: the spec, the tile and the cube.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct AttendBlueprint {
     /// H.
@@ -126,7 +126,7 @@ impl AttendBlueprint {
     }
 }
 
-/// See [`super::launch`]. `output` is `[T, H * D]`, or `[T, H, splits, D + 2]` if the context is
+/// See `super::launch`. `output` is `[T, H * D]`, or `[T, H, splits, D + 2]` if the context is
 /// split.
 #[cube(launch_unchecked, create_dummy_kernel)]
 pub(crate) fn attend(

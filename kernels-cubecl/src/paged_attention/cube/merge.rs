@@ -12,7 +12,7 @@ use crate::launch;
 use cubecl::ir::DeviceProperties;
 use cubecl::prelude::*;
 
-/// How [`merge_runs`] is specialised.
+/// How `merge_runs` is specialised.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct MergeBlueprint {
     /// D.
@@ -44,7 +44,7 @@ impl MergeBlueprint {
     }
 }
 
-/// See [`super::launch`]: `partials [T, H, splits, D + 2]`, `output [T, H * D]`.
+/// See `super::launch`: `partials [T, H, splits, D + 2]`, `output [T, H * D]`.
 #[cube(launch_unchecked, create_dummy_kernel)]
 pub(crate) fn merge_runs(
     partials: &[f32],

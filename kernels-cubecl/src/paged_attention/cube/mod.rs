@@ -105,7 +105,7 @@ fn launch_attend(
     }
 }
 
-/// Every pair of kernels that [`launch`] may use for `spec` on a device of these properties.
+/// Every pair of kernels that `launch` may use for `spec` on a device of these properties.
 pub(crate) fn all(
     properties: &DeviceProperties,
     spec: &AttentionSpec,

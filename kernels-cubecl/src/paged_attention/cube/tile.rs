@@ -34,7 +34,7 @@ pub(super) const fn padded_quads(head_dim: usize) -> usize {
 pub(super) struct Scratch {
     /// What the cube works on, by [`place`].
     pub(super) place: Shared<[u32]>,
-    /// Each unit's position, for [`unit`].
+    /// Each unit's position, for `unit`.
     pub(super) units: Shared<[u32]>,
     /// Scaled queries, `[rows, padded_quads]`.
     pub(super) queries: Shared<[Quad]>,
