@@ -1,5 +1,6 @@
 //! The command line: what users type.
 
+use std::num::NonZeroUsize;
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
@@ -88,8 +89,8 @@ pub(crate) struct ModelArgs {
     #[arg(long, default_value_t = 16, value_name = "TOKENS")]
     pub(crate) block_size: usize,
     /// Threads of the CPU device. Default: all cores.
-    #[arg(long)]
-    pub(crate) threads: Option<std::num::NonZeroUsize>,
+    #[arg(long, value_parser = parse_threads)]
+    pub(crate) threads: Option<NonZeroUsize>,
 }
 
 /// How tokens are chosen and when to stop.
@@ -159,6 +160,16 @@ fn parse_bytes(text: &str) -> Result<u64, String> {
         .ok_or_else(|| "more bytes than this machine can count".to_owned())
 }
 
+/// More than any machine has cores. Beyond it, a system may refuse to start them.
+const THREADS_MAX: usize = 1024;
+
+fn parse_threads(text: &str) -> Result<NonZeroUsize, String> {
+    match text.parse::<NonZeroUsize>() {
+        Ok(threads) if threads.get() <= THREADS_MAX => Ok(threads),
+        _ => Err(format!("expected a number from 1 to {THREADS_MAX}")),
+    }
+}
+
 fn parse_temperature(text: &str) -> Result<f32, String> {
     match text.parse::<f32>() {
         Ok(value) if value.is_finite() && value >= 0.0 => Ok(value),
@@ -213,6 +224,13 @@ mod tests {
         assert_eq!(parse_stop("a\\n\\tb\\\\"), Ok("a\n\tb\\".to_owned()));
         assert_eq!(parse_stop("\\d"), Ok("\\d".to_owned()));
         assert!(parse_stop("").is_err());
+    }
+
+    #[test]
+    fn threads_are_bounded() {
+        assert_eq!(parse_threads("2").map(NonZeroUsize::get), Ok(2));
+        assert!(parse_threads("0").is_err());
+        assert!(parse_threads("1000000").is_err());
     }
 
     #[test]
