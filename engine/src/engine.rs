@@ -1,32 +1,61 @@
 //! The engine: requests in, events out, one step at a time.
 //!
-//! Neighbours: everything here; read [`Engine::step`] first. Callers: the command line and, later,
-//! the server, each with an [`Executor`] of their choice.
+//! Neighbours: everything here; read [`Engine::step`] first, then `commit.rs`, what becomes of a
+//! step's verdicts. Callers: the command line and, later, the server, each with an [`Executor`] of
+//! their choice.
 
+use std::sync::Arc;
+
+use crate::admission;
+use crate::beam::BeamSearch;
 use crate::block_manager::BlockManager;
-use crate::scheduler::Scheduler;
-use crate::sequence::Sequence;
+use crate::in_flight::{InFlight, STEPS_IN_FLIGHT_MAX};
+use crate::rank::{Rank, Urgency};
+use crate::request_state::RequestState;
+use crate::request_store::RequestStore;
+use crate::scheduler::{PlanContext, Scheduler};
+use crate::sequence::{Draws, PromptScores, Sequence, SequenceParts};
 use crate::sequence_store::SequenceStore;
+use crate::statistics::{RequestFacts, SamplingKind, Statistics, StatisticsReport};
+use crate::step_batch::MaskFailure;
+use crate::stop::StopConditions;
 use crate::{
-    AdmissionError, ConfigError, EngineConfig, Events, Executor, ExecutorError, FailureCause,
-    FailureScope, FinishReason, IntegrityError, Request, RequestId, SeqId, StepBatch, StepOutput,
-    StepPlan, Verdict, Vocabulary,
+    AdmissionError, CacheKeys, ConfigError, EngineConfig, Events, Executor, FailureCause,
+    FinishReason, Grammar, LogprobsParams, Pin, PinError, Request, RequestId, SchedulingPolicy,
+    StepBatch, StepOutput, StepPlan, Timestamp, TokenId, Vocabulary, WaitReason,
 };
 
 /// Runs requests on an executor. Single-threaded and deterministic: its state is a function of the
 /// calls made and the verdicts received.
 #[derive(Debug)]
 pub struct Engine<E, V> {
-    config: EngineConfig,
-    executor: E,
-    vocabulary: V,
-    sequences: SequenceStore,
-    scheduler: Scheduler,
-    blocks: BlockManager,
-    plan: StepPlan,
-    batch: StepBatch,
-    output: StepOutput,
-    events: Events,
+    pub(crate) config: EngineConfig,
+    pub(crate) executor: E,
+    pub(crate) vocabulary: V,
+    pub(crate) requests: RequestStore,
+    pub(crate) sequences: SequenceStore,
+    pub(crate) scheduler: Scheduler,
+    pub(crate) blocks: BlockManager,
+    pub(crate) in_flight: InFlight,
+    pub(crate) last_plan: StepPlan,
+    pub(crate) output: StepOutput,
+    pub(crate) events: Events,
+    pub(crate) statistics: Statistics,
+    pub(crate) mask_failures: Vec<MaskFailure>,
+    pub(crate) now: Timestamp,
+}
+
+/// What a parked request was waiting for.
+#[derive(Debug)]
+pub enum Promotion {
+    /// Its compiled grammar.
+    Grammar(Box<dyn Grammar>),
+    /// Its keys and values are where they should be.
+    RemoteKv,
+    /// Its prompt is complete.
+    InputComplete,
+    /// It will not come: the request ends with this message.
+    Failed(FailureCause),
 }
 
 impl<E: Executor, V: Vocabulary> Engine<E, V> {
@@ -36,68 +65,295 @@ impl<E: Executor, V: Vocabulary> Engine<E, V> {
     /// [`ConfigError`] if `config` cannot work.
     pub fn new(config: EngineConfig, executor: E, vocabulary: V) -> Result<Self, ConfigError> {
         config.validate()?;
+        let batch = StepBatch::new(config.groups.len(), config.vocab_size);
         Ok(Self {
             scheduler: Scheduler::new(&config),
             blocks: BlockManager::new(&config),
-            batch: StepBatch::new(config.groups.len()),
+            in_flight: InFlight::new(&batch),
+            requests: RequestStore::default(),
             sequences: SequenceStore::default(),
-            plan: StepPlan::default(),
+            last_plan: StepPlan::default(),
             output: StepOutput::default(),
             events: Events::default(),
+            statistics: Statistics::default(),
+            mask_failures: Vec::new(),
+            now: Timestamp::default(),
             config,
             executor,
             vocabulary,
         })
     }
 
-    /// Queues a request.
+    /// Runs a batch through the model and tells what came of the oldest one that was running.
+    /// Without work: no events. `now` is the time, for statistics and for pins that expire.
+    ///
+    /// While the executor takes more than one step, the next is planned and submitted before the
+    /// verdicts of the last are read. A failing executor ends requests, not the engine: see
+    /// [`crate::ExecutorError`].
+    pub fn step(&mut self, now: Timestamp) -> &Events {
+        self.now = now;
+        self.events.begin();
+        self.blocks.expire_pins(now.0);
+        while self.in_flight.len() < self.steps_in_flight_max() && self.submit_next() {}
+        self.collect_oldest();
+        self.events.deliver()
+    }
+
+    /// Plans a step and submits it. Says whether there was anything to run.
+    fn submit_next(&mut self) -> bool {
+        let mut step = self.in_flight.take_vacant();
+        let mut context = PlanContext {
+            sequences: &mut self.sequences,
+            requests: &self.requests,
+            blocks: &mut self.blocks,
+            has_steps_in_flight: !self.in_flight.is_empty(),
+        };
+        self.scheduler.plan(&mut context, &mut step.plan);
+        self.note_plan(&step.plan);
+        if step.plan.scheduled.is_empty() {
+            self.blocks.release_copy_sources();
+            self.in_flight.recycle(step);
+            return false;
+        }
+        step.batch.build(
+            &step.plan,
+            &mut self.sequences,
+            &self.blocks,
+            &mut self.mask_failures,
+        );
+        self.blocks.release_copy_sources();
+        self.count_as_computed(&step);
+        self.last_plan.clone_from(&step.plan);
+        match self.executor.submit(&step.batch) {
+            Ok(()) => self.in_flight.push(step),
+            Err(error) => self.fail_step(step, &error),
+        }
+        self.end_without_masks();
+        true
+    }
+
+    fn steps_in_flight_max(&self) -> usize {
+        self.executor
+            .steps_in_flight_max()
+            .min(self.config.scheduling.steps_in_flight_max)
+            .clamp(1, STEPS_IN_FLIGHT_MAX)
+    }
+
+    /// Queues a request, or parks it if it waits for something. `now` is when it came.
     ///
     /// # Errors
-    /// [`AdmissionError`] if it is malformed or could not run even alone; nothing of it is kept.
-    pub fn add_request(&mut self, request: Request) -> Result<RequestId, AdmissionError> {
+    /// [`AdmissionError`] if it is malformed, could not run even alone, or finds the queue full;
+    /// nothing of it is kept.
+    pub fn add_request(
+        &mut self,
+        request: Request,
+        now: Timestamp,
+    ) -> Result<RequestId, AdmissionError> {
         request.validate(&self.config)?;
-        let tables = self.blocks.new_tables();
-        let config = &self.config;
-        let name = self
-            .sequences
-            .insert(|name| Sequence::new(name, request, tables, config));
-        self.scheduler.enqueue(name.id);
-        Ok(name.request)
-    }
-
-    /// Ends a request now. Its [`crate::Event::Finished`] comes with the next step; a request that
-    /// has ended already, or never was, is left alone.
-    pub fn abort(&mut self, request: RequestId) {
-        let Some(seq) = self.sequences.find(request) else {
-            return;
-        };
-        self.events.begin();
-        self.finish(seq, FinishReason::Aborted);
-        self.scheduler.forget_finished(&self.sequences);
-    }
-
-    /// Whether a step has something to do or to tell.
-    pub fn has_work(&self) -> bool {
-        !self.sequences.is_empty() || self.events.are_pending()
-    }
-
-    /// Runs one batch through the model and tells what came of it. Without work: no events.
-    ///
-    /// A failing executor ends requests, not the engine: see [`ExecutorError`].
-    pub fn step(&mut self) -> &Events {
-        self.events.begin();
-        self.scheduler
-            .plan(&mut self.sequences, &mut self.blocks, &mut self.plan);
-        if !self.plan.scheduled.is_empty() {
-            self.batch
-                .build(&self.plan, &self.sequences, self.config.block_size);
-            self.output.clear();
-            match self.executor.execute(&self.batch, &mut self.output) {
-                Ok(()) => self.commit(),
-                Err(error) => self.abort_step(&error),
-            }
+        let waiting_max = self.config.scheduling.waiting_max;
+        let num_waiting = self.scheduler.queues.num_waiting() + self.scheduler.queues.num_parked();
+        if num_waiting >= waiting_max {
+            return Err(AdmissionError::QueueFull {
+                num_waiting,
+                waiting_max,
+            });
         }
-        self.events.deliver()
+        Ok(self.insert(request, now))
+    }
+
+    fn insert(&mut self, request: Request, now: Timestamp) -> RequestId {
+        let id = self.requests.next_id();
+        let sampling = Arc::new(request.sampling);
+        let num_prompt = request.prompt.len();
+        let priority = match self.config.scheduling.policy {
+            SchedulingPolicy::Fcfs => 0,
+            SchedulingPolicy::Priority => request.priority,
+        };
+        let output = request.output;
+        let parts = SequenceParts {
+            request: id,
+            rank: Rank {
+                urgency: Urgency::Normal,
+                priority,
+                request: id,
+                sibling: 0,
+            },
+            stop: StopConditions::new(&request.stop, num_prompt, &self.config),
+            prompt: request.prompt,
+            sampling: Arc::clone(&sampling),
+            tables: self.blocks.new_tables(),
+            chain: self.blocks.new_chain(&request.cache_keys),
+            draws: first_draws(&output, self.config.vocab_size),
+            prompt_scores: output.prompt_logprobs.map(|num_top| PromptScores {
+                num_top,
+                num_told: 0,
+            }),
+            logprobs: if output.is_streamed() {
+                output.logprobs
+            } else {
+                output.logprobs.or(Some(LogprobsParams {
+                    num_top: 0,
+                    kind: crate::LogprobsKind::Processed,
+                }))
+            },
+            is_logged: !output.is_streamed(),
+        };
+        let seq = self
+            .sequences
+            .insert(|name| Sequence::new(name, parts))
+            .id;
+        let sequence = self.sequences.get_mut(seq);
+        match request.waits_for {
+            Some(_) => self.scheduler.queues.park(sequence),
+            None => self.scheduler.queues.wait(sequence),
+        }
+        let kind = match (output.beam, sampling.is_greedy()) {
+            (Some(_), _) => SamplingKind::Beam,
+            (None, true) => SamplingKind::Greedy,
+            (None, false) => SamplingKind::Sampled,
+        };
+        let tenant = request.cache_keys.tenant.clone();
+        self.requests.insert(RequestState {
+            id,
+            output,
+            stop: request.stop,
+            sampling,
+            waits_for: request.waits_for,
+            live: vec![seq],
+            has_forked: output.width() == 1,
+            num_siblings: 0,
+            beam: output.beam.map(|params| BeamSearch::new(params, seq)),
+            ended: Vec::new(),
+            usage: crate::Usage {
+                prompt_tokens: num_prompt,
+                ..crate::Usage::default()
+            },
+            facts: RequestFacts::new(now, kind, num_prompt, tenant),
+        });
+        id
+    }
+
+    /// More of the prompt of a request that is parked for [`WaitReason::StreamingInput`].
+    ///
+    /// # Errors
+    /// [`AdmissionError`] if it is not, or if the prompt gets too long: the request stays as it was.
+    pub fn append_prompt(
+        &mut self,
+        request: RequestId,
+        tokens: &[TokenId],
+    ) -> Result<(), AdmissionError> {
+        admission::in_vocabulary("prompt", tokens, self.config.vocab_size)?;
+        let waiting = self.requests.find_mut(request);
+        let Some(state) = waiting.filter(|r| r.waits_for == Some(WaitReason::StreamingInput)) else {
+            let what = "more of its prompt";
+            return Err(AdmissionError::NotParked { request, what });
+        };
+        let sequence = self.sequences.get_mut(state.live[0]);
+        let num_prompt = sequence.tokens.len() + tokens.len();
+        admission::check_length(num_prompt, &self.config)?;
+        let stop = StopConditions::new(&state.stop, num_prompt, &self.config);
+        sequence.append_prompt(tokens, stop);
+        state.usage.prompt_tokens = num_prompt;
+        state.facts.set_prompt_tokens(num_prompt);
+        Ok(())
+    }
+
+    /// What a parked request was waiting for has come, or failed to. It takes the place in the queue
+    /// that its arrival gives it. A request that has ended meanwhile is left alone.
+    ///
+    /// # Errors
+    /// [`AdmissionError::NotParked`] if it waits for something else.
+    pub fn promote(
+        &mut self,
+        request: RequestId,
+        promotion: Promotion,
+        now: Timestamp,
+    ) -> Result<(), AdmissionError> {
+        let Some(state) = self.requests.find_mut(request) else {
+            return Ok(());
+        };
+        let (waits_for, what) = match &promotion {
+            Promotion::Grammar(_) => (Some(WaitReason::Grammar), "a grammar"),
+            Promotion::RemoteKv => (Some(WaitReason::RemoteKv), "remote keys and values"),
+            Promotion::InputComplete => (Some(WaitReason::StreamingInput), "its prompt"),
+            Promotion::Failed(_) => (state.waits_for, "anything"),
+        };
+        if state.waits_for.is_none() || state.waits_for != waits_for {
+            return Err(AdmissionError::NotParked { request, what });
+        }
+        match promotion {
+            Promotion::Failed(cause) => {
+                self.events.begin();
+                self.end_request(request, &FinishReason::Error(cause));
+                return Ok(());
+            }
+            Promotion::Grammar(grammar) => {
+                state.facts.set_structured();
+                self.sequences.get_mut(state.live[0]).grammar = Some(grammar);
+            }
+            Promotion::RemoteKv | Promotion::InputComplete => {}
+        }
+        state.waits_for = None;
+        state.facts.promoted(now);
+        let sequence = self.sequences.get_mut(state.live[0]);
+        self.scheduler.queues.wait(sequence);
+        Ok(())
+    }
+
+    /// Ends a request now. Its events come with the next step; a request that has ended already, or
+    /// never was, is left alone.
+    pub fn abort(&mut self, request: RequestId) {
+        if self.requests.find(request).is_some() {
+            self.events.begin();
+            self.end_request(request, &FinishReason::Aborted);
+        }
+    }
+
+    /// Empties the prefix cache. Running requests compute their tokens again, so that nothing that
+    /// was computed before is found later; results in flight are dropped when they come. Call it
+    /// when weights change.
+    pub fn reset_prefix_cache(&mut self) {
+        let mut context = PlanContext {
+            sequences: &mut self.sequences,
+            requests: &self.requests,
+            blocks: &mut self.blocks,
+            has_steps_in_flight: false,
+        };
+        let mut plan = StepPlan::default();
+        while let Some(&(_, last)) = self.scheduler.queues.running().last() {
+            self.scheduler.preempt(last, &mut context, &mut plan);
+        }
+        self.note_plan(&plan);
+        self.blocks.reset_cache();
+    }
+
+    /// Keeps what the cache has of a prefix from being evicted until `expires_at`, or for ever.
+    /// A request that could not run otherwise breaks pins, the oldest first.
+    ///
+    /// # Errors
+    /// [`PinError`] if nothing of it is cached, or the tenant's quota is spent.
+    pub fn pin_prefix(
+        &mut self,
+        keys: &CacheKeys,
+        tokens: &[TokenId],
+        expires_at: Option<Timestamp>,
+    ) -> Result<Pin, PinError> {
+        self.blocks.pin(keys, tokens, expires_at.map(|at| at.0))
+    }
+
+    /// Lets go of a pinned prefix. One that is gone already is left alone.
+    pub fn unpin_prefix(&mut self, pin: &Pin) {
+        self.blocks.unpin(pin.id);
+    }
+
+    /// Whether a step has something to do or to tell. Requests that are parked are not work: see
+    /// [`Self::num_requests`].
+    pub fn has_work(&self) -> bool {
+        let queues = &self.scheduler.queues;
+        queues.num_waiting() > 0
+            || !queues.running().is_empty()
+            || !self.in_flight.is_empty()
+            || self.events.are_pending()
     }
 
     /// Most tokens of a sequence that model and pools can hold: the limit to advertise.
@@ -110,9 +366,9 @@ impl<E: Executor, V: Vocabulary> Engine<E, V> {
         &self.config
     }
 
-    /// The last step's plan, for traces and statistics.
+    /// The plan of the step submitted last, for traces.
     pub fn last_plan(&self) -> &StepPlan {
-        &self.plan
+        &self.last_plan
     }
 
     /// The blocks of every KV group.
@@ -130,128 +386,46 @@ impl<E: Executor, V: Vocabulary> Engine<E, V> {
         &mut self.executor
     }
 
-    /// Requests that have not ended: waiting and running.
+    /// Requests that have not ended: parked, waiting and running.
     pub fn num_requests(&self) -> usize {
-        self.sequences.len()
+        self.requests.len()
     }
 
-    /// Takes a step's verdicts: counts its tokens as computed, appends what was sampled, and frees
-    /// the blocks of whoever has ended in the same step.
-    ///
-    /// The prefix cache (issue 3) publishes blocks here, once their tokens are committed and
-    /// computed.
-    fn commit(&mut self) {
-        let num_rows = self.batch.num_logit_rows();
-        let num_verdicts = self.output.verdicts().len();
-        if num_verdicts != num_rows {
-            let message = format!("{num_verdicts} verdicts came for {num_rows} logit rows");
-            return self.abort_step(&ExecutorError {
-                scope: FailureScope::All,
-                message,
-            });
-        }
-        for scheduled in &self.plan.scheduled {
-            let (seq, generation) = (scheduled.seq, scheduled.generation);
-            let Some(sequence) = self.sequences.get_current(seq, generation) else {
-                continue;
-            };
-            sequence.num_computed += scheduled.num_scheduled;
-            self.blocks
-                .release_outside_windows(&mut sequence.tables, sequence.num_computed);
-        }
-        for row in 0..num_rows {
-            self.commit_row(row, self.output.verdicts()[row]);
-        }
-        self.scheduler.forget_finished(&self.sequences);
-    }
-
-    /// Takes the verdict of one logit row.
-    fn commit_row(&mut self, row: usize, verdict: Verdict) {
-        let batch_seq = self.batch.seqs[self.batch.logit_seqs[row] as usize];
-        let vocab_size = self.config.vocab_size;
-        let Some(sequence) = self
-            .sequences
-            .get_current(batch_seq.seq, batch_seq.generation)
-        else {
-            return;
-        };
-        let finish = match verdict {
-            Verdict::Token(token) if token.0 as usize >= vocab_size => {
-                Some(FinishReason::Error(FailureCause::TokenOutOfVocabulary {
-                    token,
-                    vocab_size,
-                }))
-            }
-            Verdict::Token(token) => sequence.commit(&[token], &self.vocabulary, &mut self.events),
-            Verdict::NotFinite => {
-                let position = self.batch.positions[self.batch.logit_rows[row] as usize] as usize;
-                Some(FinishReason::Error(FailureCause::NotFinite { position }))
-            }
-        };
-        if let Some(reason) = finish {
-            self.finish(batch_seq.seq, reason);
+    /// Sequences that are parked, waiting, and running.
+    pub fn queue_lens(&self) -> QueueLens {
+        let queues = &self.scheduler.queues;
+        QueueLens {
+            parked: queues.num_parked(),
+            waiting: queues.num_waiting(),
+            running: queues.running().len(),
         }
     }
 
-    /// Undoes a step that failed: nothing counts as computed, and only those named by `error` end.
-    /// Slots that were reserved stay with their sequences for the next try.
-    fn abort_step(&mut self, error: &ExecutorError) {
-        let is_named = |request: RequestId| match &error.scope {
-            FailureScope::All => true,
-            FailureScope::Requests(requests) => requests.contains(&request),
-        };
-        let names_nobody = !self.batch.seqs.iter().any(|entry| is_named(entry.request));
-        for index in 0..self.batch.seqs.len() {
-            let entry = self.batch.seqs[index];
-            if names_nobody || is_named(entry.request) {
-                let cause = FailureCause::Executor(error.message.clone());
-                self.finish(entry.seq, FinishReason::Error(cause));
-            }
-        }
-        self.scheduler.forget_finished(&self.sequences);
+    /// What has been measured since the engine was made.
+    pub fn statistics(&self) -> StatisticsReport {
+        self.statistics.report()
     }
+}
 
-    /// Ends a sequence: tells the caller, gives its blocks back. `forget_finished` must follow,
-    /// before anything is added.
-    fn finish(&mut self, seq: SeqId, reason: FinishReason) {
-        let mut sequence = self.sequences.remove(seq);
-        sequence.finish(reason, &mut self.events);
-        self.blocks.release(&mut sequence.tables);
-    }
+/// How many sequences are in each place.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct QueueLens {
+    /// Wait for something outside.
+    pub parked: usize,
+    /// Could run.
+    pub waiting: usize,
+    /// Hold blocks.
+    pub running: usize,
+}
 
-    /// Recomputes every invariant from scratch. Cheap enough for tests and idle moments.
-    ///
-    /// # Errors
-    /// The first one that does not hold: a bug.
-    pub fn check_integrity(&self) -> Result<(), IntegrityError> {
-        let all_tables: Vec<_> = self.sequences.iter().map(|s| s.tables.as_slice()).collect();
-        self.blocks.check_integrity(&all_tables)?;
-        let running = self.scheduler.running();
-        if running.len() > self.config.step_seqs_max {
-            let (found, limit) = (running.len(), self.config.step_seqs_max);
-            return Err(IntegrityError::Running { found, limit });
+/// What the row after the prompt is for.
+fn first_draws(output: &crate::OutputParams, vocab_size: usize) -> Draws {
+    match (output.beam, output.width()) {
+        (Some(params), _) => {
+            let num_top = output.logprobs.map_or(0, |logprobs| logprobs.num_top);
+            Draws::Candidates(BeamSearch::num_candidates(params, num_top, vocab_size))
         }
-        for sequence in self.sequences.iter() {
-            let seq = sequence.id;
-            let is_waiting = self.scheduler.waiting().filter(|&id| id == seq).count();
-            let is_running = running.iter().filter(|&&id| id == seq).count();
-            if is_waiting + is_running != 1 {
-                return Err(IntegrityError::Queues {
-                    seq,
-                    found: is_waiting + is_running,
-                });
-            }
-            let num_blocks = sequence.tables.iter().map(|t| t.blocks().len()).sum();
-            if is_waiting == 1 && num_blocks > 0 {
-                return Err(IntegrityError::WaitingWithBlocks { seq, num_blocks });
-            }
-            sequence.check_integrity()?;
-        }
-        let (expected, found) = (self.sequences.len(), self.scheduler.num_queued());
-        if found == expected {
-            Ok(())
-        } else {
-            Err(IntegrityError::QueueLen { expected, found })
-        }
+        (None, 1) => Draws::One,
+        (None, width) => Draws::Fork(width as u32),
     }
 }

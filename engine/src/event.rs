@@ -1,38 +1,60 @@
 //! What a step tells the caller: tokens, their text, and how requests end.
 //!
-//! Neighbours: written by `sequence/mod.rs` and `engine.rs`; returned by `Engine::step`.
+//! Neighbours: written by `sequence/mod.rs` and `commit.rs`; returned by `Engine::step`.
 
 use thiserror::Error;
 
-use crate::{RequestId, TokenId};
+use crate::executor::RowLogprobs;
+use crate::{RequestId, TokenId, TokenLogprob};
 
 /// Something that happened to a request.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Event<'a> {
-    /// A token was added to the request's output.
-    Token {
+    /// A token of the prompt was scored: for requests that ask for prompt log-probabilities, once
+    /// per token in order, before anything is generated.
+    PromptToken {
         /// The request.
         request: RequestId,
         /// The token.
         token: TokenId,
+        /// Of the token after those before it; none for the first.
+        logprobs: Option<RowLogprobs<'a>>,
+    },
+    /// A token was added to a sample of the request's output.
+    Token {
+        /// The request.
+        request: RequestId,
+        /// Which sample, below the number asked for.
+        sample: u32,
+        /// The token.
+        token: TokenId,
         /// Bytes of text that became certain with it: may be empty, may end inside a character,
         /// never shows part of a stop string.
+        text: &'a [u8],
+        /// If the request asked for them.
+        logprobs: Option<RowLogprobs<'a>>,
+    },
+    /// A sample has ended. Comes once for each sample asked for.
+    SampleFinished {
+        /// The request.
+        request: RequestId,
+        /// Which sample.
+        sample: u32,
+        /// Why.
+        reason: &'a FinishReason,
+        /// The last bytes of its text: those held back for a stop string that did not come.
         text: &'a [u8],
     },
     /// The request has ended; nothing more comes of it. Comes once for every accepted request.
     Finished {
         /// The request.
         request: RequestId,
-        /// Why.
-        reason: &'a FinishReason,
         /// What it took.
         usage: Usage,
-        /// The last bytes of text: those held back for a stop string that did not come.
-        text: &'a [u8],
     },
 }
 
-/// Why a request ended.
+/// Why a sample ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum FinishReason {
     /// The model, or the request's own stop conditions, ended the text.
@@ -54,6 +76,8 @@ pub enum StopCause {
     Token(TokenId),
     /// The request's stop string of this index.
     String(usize),
+    /// The request's grammar allows nothing more.
+    Grammar,
 }
 
 /// Why a request could not go on.
@@ -79,6 +103,12 @@ pub enum FailureCause {
     /// The executor failed.
     #[error("the step failed: {0}")]
     Executor(String),
+    /// The grammar could not be compiled, or refused a token that it had allowed.
+    #[error("the grammar failed: {0}")]
+    Grammar(String),
+    /// Something that the request was waiting for failed.
+    #[error("{0}")]
+    Outside(String),
 }
 
 /// What a request took.
@@ -86,18 +116,20 @@ pub enum FailureCause {
 pub struct Usage {
     /// Tokens of the prompt.
     pub prompt_tokens: usize,
-    /// Tokens generated, the end token included.
+    /// Tokens generated in the samples that are returned, end tokens included.
     pub completion_tokens: usize,
-    /// Prompt tokens taken from the prefix cache: none until there is one (issue 3).
+    /// Prompt tokens taken from the prefix cache when the request was first admitted.
     pub cached_tokens: usize,
 }
 
-/// The events of one step, in order. The buffer is reused from step to step.
+/// The events of one step, in order. The buffers are reused from step to step.
 #[derive(Clone, Debug, Default)]
 pub struct Events {
     records: Vec<Record>,
     /// The text of all events, one after another.
     text: Vec<u8>,
+    /// The likeliest tokens of all events, one after another.
+    top: Vec<TokenLogprob>,
     /// The caller has seen them: the next event begins a new list.
     is_delivered: bool,
 }
@@ -106,36 +138,53 @@ pub struct Events {
 struct Record {
     request: RequestId,
     kind: RecordKind,
+    logprobs: Option<(TokenLogprob, u32)>,
     /// The record's text ends here in the buffer and begins where the last one's ends.
     text_end: usize,
+    /// Likewise its likeliest tokens.
+    top_end: usize,
 }
 
 #[derive(Clone, Debug)]
 enum RecordKind {
-    Token(TokenId),
-    Finished(FinishReason, Usage),
+    PromptToken(TokenId),
+    Token(u32, TokenId),
+    SampleFinished(u32, FinishReason),
+    Finished(Usage),
 }
 
 impl Events {
     /// Events in the order in which they happened.
     pub fn iter(&self) -> impl Iterator<Item = Event<'_>> {
-        let mut text_start = 0;
+        let (mut text_start, mut top_start) = (0, 0);
         self.records.iter().map(move |record| {
             let text = &self.text[text_start..record.text_end];
-            text_start = record.text_end;
+            let top = &self.top[top_start..record.top_end];
+            (text_start, top_start) = (record.text_end, record.top_end);
             let request = record.request;
+            let logprobs = record
+                .logprobs
+                .map(|(chosen, rank)| RowLogprobs { chosen, rank, top });
             match &record.kind {
-                &RecordKind::Token(token) => Event::Token {
+                &RecordKind::PromptToken(token) => Event::PromptToken {
                     request,
                     token,
-                    text,
+                    logprobs,
                 },
-                RecordKind::Finished(reason, usage) => Event::Finished {
+                &RecordKind::Token(sample, token) => Event::Token {
                     request,
+                    sample,
+                    token,
+                    text,
+                    logprobs,
+                },
+                RecordKind::SampleFinished(sample, reason) => Event::SampleFinished {
+                    request,
+                    sample: *sample,
                     reason,
-                    usage: *usage,
                     text,
                 },
+                &RecordKind::Finished(usage) => Event::Finished { request, usage },
             }
         })
     }
@@ -160,6 +209,7 @@ impl Events {
         if self.is_delivered {
             self.records.clear();
             self.text.clear();
+            self.top.clear();
             self.is_delivered = false;
         }
     }
@@ -175,21 +225,50 @@ impl Events {
         &mut self.text
     }
 
+    /// Adds a scored token of the prompt.
+    pub(crate) fn push_prompt_token(
+        &mut self,
+        request: RequestId,
+        token: TokenId,
+        logprobs: Option<RowLogprobs<'_>>,
+    ) {
+        self.push(request, RecordKind::PromptToken(token), logprobs);
+    }
+
     /// Adds a token with the text appended since the last event.
-    pub(crate) fn push_token(&mut self, request: RequestId, token: TokenId) {
-        self.push(request, RecordKind::Token(token));
+    pub(crate) fn push_token(
+        &mut self,
+        (request, sample): (RequestId, u32),
+        token: TokenId,
+        logprobs: Option<RowLogprobs<'_>>,
+    ) {
+        self.push(request, RecordKind::Token(sample, token), logprobs);
     }
 
-    /// Adds an end with the text appended since the last event.
-    pub(crate) fn push_finished(&mut self, request: RequestId, reason: FinishReason, usage: Usage) {
-        self.push(request, RecordKind::Finished(reason, usage));
+    /// Adds the end of a sample with the text appended since the last event.
+    pub(crate) fn push_sample_finished(
+        &mut self,
+        (request, sample): (RequestId, u32),
+        reason: FinishReason,
+    ) {
+        self.push(request, RecordKind::SampleFinished(sample, reason), None);
     }
 
-    fn push(&mut self, request: RequestId, kind: RecordKind) {
+    /// Adds the end of a request.
+    pub(crate) fn push_finished(&mut self, request: RequestId, usage: Usage) {
+        self.push(request, RecordKind::Finished(usage), None);
+    }
+
+    fn push(&mut self, request: RequestId, kind: RecordKind, logprobs: Option<RowLogprobs<'_>>) {
+        if let Some(logprobs) = logprobs {
+            self.top.extend_from_slice(logprobs.top);
+        }
         self.records.push(Record {
             request,
             kind,
+            logprobs: logprobs.map(|logprobs| (logprobs.chosen, logprobs.rank)),
             text_end: self.text.len(),
+            top_end: self.top.len(),
         });
     }
 }

@@ -1,33 +1,64 @@
 //! The model's side of a step, as the engine sees it.
 //!
-//! Neighbours: the model runner of `forerun-models` implements [`Executor`]; `engine.rs` calls it
-//! with the batch of `step_batch.rs` and commits its verdicts.
+//! Neighbours: the model runner of `forerun-models` implements [`Executor`]; `engine.rs` submits the
+//! batch of `step_batch.rs` and `commit.rs` takes its verdicts.
 
 use thiserror::Error;
 
 use crate::{RequestId, StepBatch, TokenId};
 
-/// Runs one ragged batch through a model.
+/// Runs ragged batches through a model, in the order in which they are submitted.
 pub trait Executor {
-    /// Makes the batch's block copies, writes keys and values of every token to its slots, and
-    /// fills `output` (empty when it comes) with one verdict per entry of `batch.logit_rows`, in
-    /// that order.
+    /// Starts a step: makes the batch's block copies, writes keys and values of every token to its
+    /// slots, and begins to decide one verdict per entry of `batch.logit_rows`.
+    ///
+    /// Entries of `batch.carried` are tokens that the step before decides: the executor takes them
+    /// from there, without waiting for the host.
+    ///
+    /// # Errors
+    /// [`ExecutorError`] aborts the step as a whole. It must not be collected.
+    fn submit(&mut self, batch: &StepBatch) -> Result<(), ExecutorError>;
+
+    /// Waits for the oldest step that was submitted and not collected, and fills `output` (empty
+    /// when it comes) with one row per entry of its `logit_rows`, in that order.
     ///
     /// # Errors
     /// [`ExecutorError`] aborts the step as a whole: no verdict of it counts. What was written to
     /// the pool does not matter, since the same positions are written again before they are read.
-    fn execute(&mut self, batch: &StepBatch, output: &mut StepOutput) -> Result<(), ExecutorError>;
+    fn collect(&mut self, output: &mut StepOutput) -> Result<(), ExecutorError>;
+
+    /// How many steps may be submitted before one is collected: 1 is a synchronous driver. More
+    /// than 2 are not used.
+    fn steps_in_flight_max(&self) -> usize {
+        1
+    }
 }
 
 impl<E: Executor + ?Sized> Executor for Box<E> {
-    fn execute(&mut self, batch: &StepBatch, output: &mut StepOutput) -> Result<(), ExecutorError> {
-        (**self).execute(batch, output)
+    fn submit(&mut self, batch: &StepBatch) -> Result<(), ExecutorError> {
+        (**self).submit(batch)
+    }
+
+    fn collect(&mut self, output: &mut StepOutput) -> Result<(), ExecutorError> {
+        (**self).collect(output)
+    }
+
+    fn steps_in_flight_max(&self) -> usize {
+        (**self).steps_in_flight_max()
     }
 }
 
 impl<E: Executor + ?Sized> Executor for &mut E {
-    fn execute(&mut self, batch: &StepBatch, output: &mut StepOutput) -> Result<(), ExecutorError> {
-        (**self).execute(batch, output)
+    fn submit(&mut self, batch: &StepBatch) -> Result<(), ExecutorError> {
+        (**self).submit(batch)
+    }
+
+    fn collect(&mut self, output: &mut StepOutput) -> Result<(), ExecutorError> {
+        (**self).collect(output)
+    }
+
+    fn steps_in_flight_max(&self) -> usize {
+        (**self).steps_in_flight_max()
     }
 }
 
@@ -40,26 +71,88 @@ pub enum Verdict {
     NotFinite,
 }
 
+/// A token and its natural log-probability.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct TokenLogprob {
+    /// The token.
+    pub token: TokenId,
+    /// Its log-probability; `-inf` where it was masked.
+    pub logprob: f32,
+}
+
+/// Log-probabilities of one row.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct RowLogprobs<'a> {
+    /// The token that was chosen, or scored.
+    pub chosen: TokenLogprob,
+    /// How many tokens are at least as likely, itself included: 1 is the likeliest.
+    pub rank: u32,
+    /// The likeliest tokens, in descending order.
+    pub top: &'a [TokenLogprob],
+}
+
 /// The verdicts of one step, reused from step to step.
 #[derive(Clone, Debug, Default)]
 pub struct StepOutput {
     verdicts: Vec<Verdict>,
+    logprobs: Vec<Option<StoredLogprobs>>,
+    top: Vec<TokenLogprob>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct StoredLogprobs {
+    chosen: TokenLogprob,
+    rank: u32,
+    top_start: usize,
+    top_end: usize,
 }
 
 impl StepOutput {
     /// Forgets the last step's verdicts.
     pub fn clear(&mut self) {
         self.verdicts.clear();
+        self.logprobs.clear();
+        self.top.clear();
     }
 
     /// Adds the verdict of the next logit row.
     pub fn push(&mut self, verdict: Verdict) {
         self.verdicts.push(verdict);
+        self.logprobs.push(None);
+    }
+
+    /// Adds the verdict of the next logit row with the log-probabilities that the row asked for.
+    pub fn push_with_logprobs(
+        &mut self,
+        verdict: Verdict,
+        chosen: TokenLogprob,
+        rank: u32,
+        top: impl IntoIterator<Item = TokenLogprob>,
+    ) {
+        let top_start = self.top.len();
+        self.top.extend(top);
+        self.verdicts.push(verdict);
+        self.logprobs.push(Some(StoredLogprobs {
+            chosen,
+            rank,
+            top_start,
+            top_end: self.top.len(),
+        }));
     }
 
     /// `[R]`.
     pub fn verdicts(&self) -> &[Verdict] {
         &self.verdicts
+    }
+
+    /// Log-probabilities of row `row`, if they came.
+    pub fn logprobs(&self, row: usize) -> Option<RowLogprobs<'_>> {
+        let stored = self.logprobs[row]?;
+        Some(RowLogprobs {
+            chosen: stored.chosen,
+            rank: stored.rank,
+            top: &self.top[stored.top_start..stored.top_end],
+        })
     }
 }
 

@@ -48,6 +48,18 @@ id!(
     Position(u32)
 );
 
+/// Time as the caller measures it: microseconds since a moment of its choice. The engine reads no
+/// clock, it is told the time with each call.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Timestamp(pub u64);
+
+impl Timestamp {
+    /// Microseconds from `earlier` to this; 0 if it is not later.
+    pub fn since(self, earlier: Self) -> u64 {
+        self.0.saturating_sub(earlier.0)
+    }
+}
+
 impl BlockId {
     /// Never allocated and never read: padding writes to it, and it stands in a block table where a
     /// window has let go.

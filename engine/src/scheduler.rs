@@ -1,24 +1,29 @@
 //! Decides which sequences run how many tokens in a step.
 //!
-//! Neighbours: called first by `engine.rs`; takes slots from `block_manager.rs`; its plan becomes
-//! the arrays of `step_batch.rs`.
+//! Neighbours: called first by `engine.rs`; who waits and who runs is in `queues.rs`; takes slots
+//! from `block_manager`; its plan becomes the arrays of `step_batch.rs`.
 //!
 //! There is no prefill or decode state: a sequence runs what it has not computed, as far as budget
-//! and blocks reach.
-
-use std::collections::VecDeque;
+//! and blocks reach. Those with one token to run come first, so that a long prompt never holds up
+//! the others' next token.
 
 use crate::block_manager::BlockManager;
+use crate::queues::Queues;
+use crate::request_store::RequestStore;
+use crate::sequence::Sequence;
 use crate::sequence_store::SequenceStore;
-use crate::{EngineConfig, Generation, SeqId};
+use crate::{EngineConfig, Generation, MissReason, PrefixHit, SeqId};
 
 /// What one step runs.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct StepPlan {
-    /// In batch order: running sequences by age, then those admitted in this step.
+    /// In batch order: running sequences with one token, other running ones, then those admitted in
+    /// this step.
     pub scheduled: Vec<ScheduledSeq>,
-    /// Sequences that gave up their blocks, newest first.
+    /// Sequences that gave up their blocks, in that order.
     pub preempted: Vec<SeqId>,
+    /// Sequences that came out of the queue.
+    pub admitted: Vec<Admission>,
     /// Sum of all `num_scheduled`.
     pub num_tokens: usize,
 }
@@ -30,177 +35,311 @@ pub struct ScheduledSeq {
     pub seq: SeqId,
     /// Its generation, without which the id means nothing later.
     pub generation: Generation,
+    /// Tokens it has computed before this step.
+    pub num_computed: usize,
     /// Tokens it runs, at least 1.
     pub num_scheduled: usize,
+    /// Blocks are copied for it in this step.
+    pub has_copies: bool,
 }
 
-/// The two queues: first come, first served. (A third, for sequences that wait on something
-/// outside, and priorities come with issue 3.)
-#[derive(Clone, Debug)]
+/// A sequence that came out of the queue, and what it found in the prefix cache.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Admission {
+    /// The sequence.
+    pub seq: SeqId,
+    /// Tokens that might have been found.
+    pub num_looked_up: usize,
+    /// Tokens found.
+    pub num_cached: usize,
+    /// Why not more.
+    pub miss: MissReason,
+}
+
+/// What planning reads and changes besides the queues.
+#[derive(Debug)]
+pub(crate) struct PlanContext<'a> {
+    pub(crate) sequences: &'a mut SequenceStore,
+    pub(crate) requests: &'a RequestStore,
+    pub(crate) blocks: &'a mut BlockManager,
+    /// Steps are in flight: whoever has nothing to run may wait for one of them.
+    pub(crate) has_steps_in_flight: bool,
+}
+
+/// Plans steps.
+#[derive(Debug)]
 pub(crate) struct Scheduler {
     step_tokens_max: usize,
     step_seqs_max: usize,
+    prefill_tokens_max: usize,
     block_size: usize,
-    waiting: VecDeque<SeqId>,
-    /// By age: the oldest first. Preemption takes the newest, so the oldest always goes on.
-    running: Vec<SeqId>,
+    wait_steps_max: u64,
+    pub(crate) queues: Queues,
 }
+
+/// Prompt positions of a sequence that are scored in one step: each has a row of logits.
+const PROMPT_SCORES_MAX: usize = 32;
 
 impl Scheduler {
     pub(crate) fn new(config: &EngineConfig) -> Self {
+        let scheduling = &config.scheduling;
         Self {
             step_tokens_max: config.step_tokens_max,
             step_seqs_max: config.step_seqs_max,
+            prefill_tokens_max: scheduling.prefill_tokens_max.unwrap_or(usize::MAX),
             block_size: config.block_size,
-            waiting: VecDeque::new(),
-            running: Vec::new(),
+            wait_steps_max: scheduling.wait_steps_max,
+            queues: Queues::default(),
         }
     }
 
-    /// A new sequence, at the end of the queue.
-    pub(crate) fn enqueue(&mut self, seq: SeqId) {
-        self.waiting.push_back(seq);
-    }
-
-    /// Takes sequences that have ended out of the queues.
-    pub(crate) fn forget_finished(&mut self, sequences: &SequenceStore) {
-        self.running.retain(|&seq| sequences.contains(seq));
-        // Waiting ones end only when they are aborted, and there may be many.
-        if self.num_queued() != sequences.len() {
-            self.waiting.retain(|&seq| sequences.contains(seq));
-        }
-    }
-
-    /// Sequences in all queues.
-    pub(crate) fn num_queued(&self) -> usize {
-        self.waiting.len() + self.running.len()
-    }
-
-    pub(crate) fn waiting(&self) -> impl Iterator<Item = SeqId> + '_ {
-        self.waiting.iter().copied()
-    }
-
-    pub(crate) fn running(&self) -> &[SeqId] {
-        &self.running
-    }
-
-    /// Plans one step and reserves a slot for each of its tokens.
+    /// Plans one step and reserves a slot for each of its tokens. An empty plan means that there is
+    /// nothing to do before a step in flight, or something outside, has come.
     ///
     /// # Panics
-    /// If sequences exist and none can run: admission takes only what fits an empty pool, so the
-    /// oldest always can.
-    pub(crate) fn plan(
-        &mut self,
-        sequences: &mut SequenceStore,
-        blocks: &mut BlockManager,
-        plan: &mut StepPlan,
-    ) {
-        plan.scheduled.clear();
-        plan.preempted.clear();
-        plan.num_tokens = 0;
-        self.plan_running(sequences, blocks, plan);
-        // After a preemption this admits nobody: who gave up blocks stands at the head of the queue
-        // and needs at least as many, of which some are taken.
-        self.admit(sequences, blocks, plan);
-        let is_idle = sequences.is_empty();
-        assert!(
-            is_idle || plan.num_tokens > 0,
-            "{} sequences, none can run",
-            sequences.len()
-        );
-    }
-
-    /// Running sequences by age. Whoever finds no blocks takes those of the newest.
-    fn plan_running(
-        &mut self,
-        sequences: &mut SequenceStore,
-        blocks: &mut BlockManager,
-        plan: &mut StepPlan,
-    ) {
-        let mut index = 0;
-        while index < self.running.len() && plan.num_tokens < self.step_tokens_max {
-            let seq = self.running[index];
-            let sequence = sequences.get_mut(seq);
-            let num_scheduled = self.num_within_budget(sequence.num_to_schedule(), plan);
-            let num_tokens = sequence.num_computed + num_scheduled;
-            if blocks.reserve(&mut sequence.tables, num_tokens).is_ok() {
-                plan.push(ScheduledSeq {
-                    seq,
-                    generation: sequence.generation,
-                    num_scheduled,
-                });
-                index += 1;
-            } else {
-                // Never one that is scheduled already: those are older, and at most this one goes.
-                self.preempt_newest(sequences, blocks, plan);
+    /// If sequences wait, nothing is in flight and none can run: admission takes only what fits an
+    /// empty pool, so the first always can.
+    pub(crate) fn plan(&mut self, context: &mut PlanContext<'_>, plan: &mut StepPlan) {
+        plan.clear();
+        self.queues.begin_step(self.wait_steps_max, context.sequences);
+        loop {
+            // After a preemption this admits nobody: who gave up blocks is first in the queue, and
+            // needs at least as many, of which some are taken.
+            if !self.plan_running(context, plan) {
+                self.admit(context, plan);
+            }
+            if plan.num_tokens > 0 || context.has_steps_in_flight {
+                return;
+            }
+            if !self.make_room(context, plan) {
+                let num_stuck = self.queues.num_waiting() + self.queues.running().len();
+                assert!(num_stuck == 0, "{num_stuck} sequences, none can run");
+                return;
             }
         }
     }
 
-    /// Waiting sequences in order, as far as places, budget and blocks reach. The first that does
-    /// not fit ends it: nobody overtakes.
-    fn admit(
+    /// Running sequences by rank, those with one token first. Says whether one lacked blocks.
+    fn plan_running(&mut self, context: &mut PlanContext<'_>, plan: &mut StepPlan) -> bool {
+        let mut lacked_blocks = false;
+        for runs_one in [true, false] {
+            let mut index = 0;
+            while index < self.queues.running().len() && plan.num_tokens < self.step_tokens_max {
+                let (_, seq) = self.queues.running()[index];
+                let sequence = context.sequences.get(seq);
+                let num_to_schedule = sequence.num_to_schedule();
+                let runs_now = num_to_schedule > 0
+                    && (num_to_schedule == 1) == runs_one
+                    && !sequence.waits_for_verdict();
+                if runs_now {
+                    lacked_blocks |= self.schedule_running(seq, context, plan);
+                }
+                // Those preempted meanwhile came after it.
+                index += 1;
+            }
+        }
+        lacked_blocks
+    }
+
+    /// Gives a running sequence its slots. Where blocks are short it takes those of the last in
+    /// rank that are not scheduled in this step, and is left out itself if it is the last: then it
+    /// keeps its blocks until somebody takes them. Says whether blocks were short.
+    fn schedule_running(
         &mut self,
-        sequences: &mut SequenceStore,
-        blocks: &mut BlockManager,
+        seq: SeqId,
+        context: &mut PlanContext<'_>,
         plan: &mut StepPlan,
-    ) {
-        while self.running.len() < self.step_seqs_max && plan.num_tokens < self.step_tokens_max {
-            let Some(&seq) = self.waiting.front() else {
+    ) -> bool {
+        let num_scheduled = self.num_within_budget(context.sequences.get(seq), plan);
+        let mut lacked_blocks = false;
+        loop {
+            let sequence = context.sequences.get_mut(seq);
+            if reserve(sequence, num_scheduled, context.blocks, plan).is_ok() {
+                return lacked_blocks;
+            }
+            lacked_blocks = true;
+            let is_scheduled = |id| plan.scheduled.iter().any(|s: &ScheduledSeq| s.seq == id);
+            let running = self.queues.running();
+            let last = running.iter().rev().find(|&&(_, id)| !is_scheduled(id));
+            let &(_, last) = last.expect("the one that asks is not scheduled yet");
+            if last != seq {
+                self.preempt(last, context, plan);
+            } else if running.len() > 1 || !context.blocks.break_oldest_pin() {
+                assert!(
+                    running.len() > 1 || context.has_steps_in_flight,
+                    "a sequence alone finds no blocks"
+                );
+                return lacked_blocks;
+            }
+        }
+    }
+
+    /// Waiting sequences in order of rank, as far as places, budget and blocks reach. The first that
+    /// does not fit ends it: nobody overtakes.
+    fn admit(&mut self, context: &mut PlanContext<'_>, plan: &mut StepPlan) {
+        while plan.num_tokens < self.step_tokens_max {
+            let Some(seq) = self.queues.first_waiting() else {
                 return;
             };
-            let sequence = sequences.get_mut(seq);
+            if !self.has_place(seq, context) {
+                return;
+            }
+            let sequence = context.sequences.get_mut(seq);
+            let hit = look_up(sequence, context.blocks);
             // Room for all known tokens, not only for this chunk: a sequence that could not finish
             // its prompt would be preempted again, its work lost.
-            if blocks
-                .check_room(&sequence.tables, sequence.tokens.len())
+            let num_tokens = sequence.tokens.len();
+            if context
+                .blocks
+                .check_room(&sequence.tables, Some(&hit), num_tokens)
                 .is_err()
             {
                 return;
             }
-            let num_scheduled = self.num_within_budget(sequence.num_to_schedule(), plan);
-            let num_tokens = sequence.num_computed + num_scheduled;
             sequence.reserve_capacity(self.block_size);
-            blocks
-                .reserve(&mut sequence.tables, num_tokens)
+            let has_copies = hit.has_copies();
+            let num_cached = context
+                .blocks
+                .adopt(&mut sequence.tables, &hit)
                 .expect("there is room for all tokens");
-            plan.push(ScheduledSeq {
+            sequence.num_computed = num_cached;
+            sequence.num_verified = num_cached;
+            let num_scheduled = self.num_within_budget(sequence, plan);
+            reserve(sequence, num_scheduled, context.blocks, plan)
+                .expect("there is room for all tokens");
+            let scheduled = plan.scheduled.last_mut().expect("just pushed");
+            scheduled.has_copies |= has_copies;
+            plan.admitted.push(Admission {
                 seq,
-                generation: sequence.generation,
-                num_scheduled,
+                num_looked_up: num_tokens - 1,
+                num_cached,
+                miss: hit.miss,
             });
-            self.running.push(seq);
-            self.waiting.pop_front();
+            self.queues.run(context.sequences.get(seq));
         }
     }
 
-    /// Takes all blocks of the newest running sequence, which will compute its tokens again, and
-    /// puts it at the head of the queue: it came before everybody there.
-    fn preempt_newest(
+    /// Whether the running sequences leave a place for the request of `seq`, at its full width. A
+    /// request that runs already has its places.
+    fn has_place(&self, seq: SeqId, context: &PlanContext<'_>) -> bool {
+        let running = self.queues.running();
+        if running.len() >= self.step_seqs_max {
+            return false;
+        }
+        let request = context.sequences.get(seq).request;
+        let mut num_places = context.requests.get(request).num_places();
+        let mut last = None;
+        // A request's sequences are neighbours in rank.
+        for (rank, _) in running {
+            if rank.request == request {
+                return true;
+            }
+            if last != Some(rank.request) {
+                num_places += context.requests.get(rank.request).num_places();
+                last = Some(rank.request);
+            }
+        }
+        num_places <= self.step_seqs_max
+    }
+
+    /// Nothing could be scheduled and nothing is in flight: takes the blocks of the last running
+    /// sequence, which waits for its siblings, or breaks a pin. Says whether there was something.
+    fn make_room(&mut self, context: &mut PlanContext<'_>, plan: &mut StepPlan) -> bool {
+        let is_waiting = self.queues.num_waiting() > 0;
+        match self.queues.running().last() {
+            Some(&(_, last)) if is_waiting || self.queues.running().len() > 1 => {
+                self.preempt(last, context, plan);
+                true
+            }
+            _ => is_waiting && context.blocks.break_oldest_pin(),
+        }
+    }
+
+    /// Takes all blocks of a running sequence, which will compute its tokens again, as far as the
+    /// prefix cache does not keep them.
+    pub(crate) fn preempt(
         &mut self,
-        sequences: &mut SequenceStore,
-        blocks: &mut BlockManager,
+        seq: SeqId,
+        context: &mut PlanContext<'_>,
         plan: &mut StepPlan,
     ) {
-        let seq = self.running.pop().expect("somebody asked for blocks");
-        let generation = sequences.next_generation();
-        let sequence = sequences.get_mut(seq);
-        blocks.release(&mut sequence.tables);
+        let generation = context.sequences.next_generation();
+        let sequence = context.sequences.get_mut(seq);
+        context.blocks.release_published(
+            &mut sequence.tables,
+            &mut sequence.chain,
+            &sequence.tokens,
+            sequence.num_verified,
+        );
         sequence.restart(generation);
-        self.waiting.push_front(seq);
+        self.queues.stop_running(sequence);
+        if sequence.waits_for_siblings {
+            self.queues.park(sequence);
+        } else {
+            self.queues.wait(sequence);
+        }
         plan.preempted.push(seq);
     }
 
-    /// The share of a sequence that has `num_to_schedule` tokens to run. A longer prompt is cut to
-    /// what is left of the step (chunked prefill).
-    fn num_within_budget(&self, num_to_schedule: usize, plan: &StepPlan) -> usize {
-        num_to_schedule.min(self.step_tokens_max - plan.num_tokens)
+    /// The share of a sequence. A longer prompt is cut to what is left of the step (chunked
+    /// prefill), and to what one prompt may take of a step.
+    fn num_within_budget(&self, sequence: &Sequence, plan: &StepPlan) -> usize {
+        let by_scores = match sequence.prompt_scores {
+            Some(scores) if scores.num_told < sequence.num_prompt => PROMPT_SCORES_MAX,
+            _ => usize::MAX,
+        };
+        sequence
+            .num_to_schedule()
+            .min(self.step_tokens_max - plan.num_tokens)
+            .min(self.prefill_tokens_max)
+            .min(by_scores)
     }
 }
 
+/// Slots for the next `num_scheduled` tokens of a sequence, and its entry in the plan.
+fn reserve(
+    sequence: &mut Sequence,
+    num_scheduled: usize,
+    blocks: &mut BlockManager,
+    plan: &mut StepPlan,
+) -> Result<(), crate::OutOfBlocks> {
+    let num_computed = sequence.num_computed;
+    let num_copies = blocks.num_copies();
+    blocks.reserve(
+        &mut sequence.tables,
+        num_computed,
+        num_computed + num_scheduled,
+    )?;
+    plan.num_tokens += num_scheduled;
+    plan.scheduled.push(ScheduledSeq {
+        seq: sequence.id,
+        generation: sequence.generation,
+        num_computed,
+        num_scheduled,
+        has_copies: blocks.num_copies() > num_copies,
+    });
+    Ok(())
+}
+
+/// What the cache has of a sequence that computed nothing. Requests that want log-probabilities of
+/// the prompt have to compute all of it.
+fn look_up(sequence: &mut Sequence, blocks: &BlockManager) -> PrefixHit {
+    let is_scored = sequence
+        .prompt_scores
+        .is_some_and(|scores| scores.num_told < sequence.num_prompt);
+    let num_tokens_max = if is_scored {
+        0
+    } else {
+        sequence.tokens.len() - 1
+    };
+    blocks.lookup(&mut sequence.chain, &sequence.tokens, num_tokens_max)
+}
+
 impl StepPlan {
-    fn push(&mut self, scheduled: ScheduledSeq) {
-        self.num_tokens += scheduled.num_scheduled;
-        self.scheduled.push(scheduled);
+    fn clear(&mut self) {
+        self.scheduled.clear();
+        self.preempted.clear();
+        self.admitted.clear();
+        self.num_tokens = 0;
     }
 }

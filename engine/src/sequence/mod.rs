@@ -1,30 +1,85 @@
 //! One growing token stream of a request.
 //!
 //! Neighbours: lives in `sequence_store.rs`; `scheduler.rs` asks how much it has to run;
-//! `step_batch.rs` reads its tokens and tables; `engine.rs` commits verdicts to it.
+//! `step_batch.rs` reads its tokens and tables; `commit.rs` gives it verdicts.
 
+use std::sync::Arc;
+
+use crate::executor::RowLogprobs;
+use crate::output_log::OutputLog;
+use crate::rank::Rank;
 use crate::stop::StopConditions;
+use crate::token_counts::TokenCounts;
 use crate::{
-    BlockTable, EngineConfig, Events, FinishReason, Generation, IntegrityError, Request, RequestId,
-    SamplingParams, SeqId, TokenId, Usage, Vocabulary,
+    BlockTable, Events, FailureCause, FinishReason, Generation, Grammar, HashChain, IntegrityError,
+    LogprobsParams, RequestId, SamplingParams, SeqId, StopCause, TokenId, Vocabulary,
 };
 
 /// Prompt and generated tokens, how far they are computed, and where their keys and values lie.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub(crate) struct Sequence {
     pub(crate) id: SeqId,
     pub(crate) generation: Generation,
     pub(crate) request: RequestId,
-    pub(crate) sampling: SamplingParams,
+    /// Which of the request's samples it is.
+    pub(crate) sample: u32,
+    pub(crate) rank: Rank,
+    /// Step since which it waits, while it does.
+    pub(crate) waits_since: u64,
+    pub(crate) sampling: Arc<SamplingParams>,
     /// Prompt, then generated tokens. All are known and, once here, final.
     pub(crate) tokens: Vec<TokenId>,
     /// The first so many tokens are the prompt, also after a preemption.
     pub(crate) num_prompt: usize,
-    /// Tokens `[0, num_computed)` have their keys and values in the pool.
+    /// Tokens `[0, num_computed)` have their keys and values in the pool once every step in flight
+    /// has run.
     pub(crate) num_computed: usize,
+    /// Tokens `[0, num_verified)` have them there now: the steps that ran them were collected.
+    pub(crate) num_verified: usize,
+    /// Tokens that steps in flight will add: they have positions, but no ids yet.
+    pub(crate) num_placeholders: usize,
+    /// The row of the last submitted step that decides the placeholder, while there is one.
+    pub(crate) placeholder_row: Option<u32>,
+    /// A step in flight copies blocks for it: until it is collected nobody knows what they hold.
+    pub(crate) has_copies_in_flight: bool,
     /// One per KV group.
     pub(crate) tables: Vec<BlockTable>,
+    /// Hashes of its full blocks, as far as they were needed.
+    pub(crate) chain: HashChain,
+    pub(crate) grammar: Option<Box<dyn Grammar>>,
+    /// Distinct tokens, if penalties need them.
+    pub(crate) counts: Option<TokenCounts>,
+    /// What its next row is for.
+    pub(crate) draws: Draws,
+    /// A beam that has its candidates and waits for those of its siblings.
+    pub(crate) waits_for_siblings: bool,
+    /// Prompt tokens whose log-probabilities were told, and those still wanted.
+    pub(crate) prompt_scores: Option<PromptScores>,
+    /// Log-probabilities of its tokens that were asked for.
+    pub(crate) logprobs: Option<LogprobsParams>,
+    /// The same, kept where they are told at the end.
+    pub(crate) log: Option<OutputLog>,
     stop: StopConditions,
+}
+
+/// What the row after a sequence's last token is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Draws {
+    /// The next token.
+    One,
+    /// The first tokens of so many samples: the sequence forks after its prompt.
+    Fork(u32),
+    /// So many of the likeliest tokens, for a beam search.
+    Candidates(u32),
+}
+
+/// How far the log-probabilities of a prompt are told.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct PromptScores {
+    /// So many of the likeliest at each position.
+    pub(crate) num_top: u32,
+    /// Prompt tokens told.
+    pub(crate) num_told: usize,
 }
 
 /// What names a sequence: handed out by the store.
@@ -32,27 +87,102 @@ pub(crate) struct Sequence {
 pub(crate) struct SequenceName {
     pub(crate) id: SeqId,
     pub(crate) generation: Generation,
+}
+
+/// The parts a [`Sequence`] begins with.
+#[derive(Debug)]
+pub(crate) struct SequenceParts {
     pub(crate) request: RequestId,
+    pub(crate) rank: Rank,
+    pub(crate) prompt: Vec<TokenId>,
+    pub(crate) sampling: Arc<SamplingParams>,
+    pub(crate) stop: StopConditions,
+    pub(crate) tables: Vec<BlockTable>,
+    pub(crate) chain: HashChain,
+    pub(crate) draws: Draws,
+    pub(crate) prompt_scores: Option<PromptScores>,
+    pub(crate) logprobs: Option<LogprobsParams>,
+    pub(crate) is_logged: bool,
 }
 
 impl Sequence {
-    pub(crate) fn new(
-        name: SequenceName,
-        request: Request,
-        tables: Vec<BlockTable>,
-        config: &EngineConfig,
-    ) -> Self {
-        let stop = StopConditions::new(&request, config);
+    pub(crate) fn new(name: SequenceName, parts: SequenceParts) -> Self {
+        let num_prompt = parts.prompt.len();
+        let counts = parts
+            .sampling
+            .has_penalties()
+            .then(|| TokenCounts::new(&parts.prompt, num_prompt));
         Self {
             id: name.id,
             generation: name.generation,
-            request: name.request,
-            sampling: request.sampling,
-            num_prompt: request.prompt.len(),
-            tokens: request.prompt,
+            request: parts.request,
+            sample: 0,
+            rank: parts.rank,
+            waits_since: 0,
+            sampling: parts.sampling,
+            tokens: parts.prompt,
+            num_prompt,
             num_computed: 0,
+            num_verified: 0,
+            num_placeholders: 0,
+            placeholder_row: None,
+            has_copies_in_flight: false,
+            tables: parts.tables,
+            chain: parts.chain,
+            grammar: None,
+            counts,
+            draws: parts.draws,
+            waits_for_siblings: false,
+            prompt_scores: parts.prompt_scores,
+            logprobs: parts.logprobs,
+            log: parts.is_logged.then(OutputLog::default),
+            stop: parts.stop,
+        }
+    }
+
+    /// A sibling with the same tokens, over `tables` that share this one's blocks.
+    pub(crate) fn fork(&self, name: SequenceName, sample: u32, tables: Vec<BlockTable>) -> Self {
+        Self {
+            id: name.id,
+            generation: name.generation,
+            request: self.request,
+            sample,
+            rank: Rank {
+                sibling: sample,
+                ..self.rank
+            },
+            waits_since: 0,
+            sampling: Arc::clone(&self.sampling),
+            tokens: self.tokens.clone(),
+            num_prompt: self.num_prompt,
+            num_computed: self.num_verified,
+            num_verified: self.num_verified,
+            num_placeholders: 0,
+            placeholder_row: None,
+            has_copies_in_flight: false,
             tables,
-            stop,
+            chain: self.chain.clone(),
+            grammar: self.grammar.as_ref().map(|grammar| grammar.fork()),
+            counts: self.counts.clone(),
+            draws: match self.draws {
+                Draws::Candidates(num_top) => Draws::Candidates(num_top),
+                Draws::One | Draws::Fork(_) => Draws::One,
+            },
+            waits_for_siblings: false,
+            prompt_scores: None,
+            logprobs: self.logprobs,
+            log: self.log.clone(),
+            stop: self.stop.clone(),
+        }
+    }
+
+    /// More of a prompt that comes in pieces, before anything ran.
+    pub(crate) fn append_prompt(&mut self, tokens: &[TokenId], stop: StopConditions) {
+        self.tokens.extend_from_slice(tokens);
+        self.num_prompt = self.tokens.len();
+        self.stop = stop;
+        if self.counts.is_some() {
+            self.counts = Some(TokenCounts::new(&self.tokens, self.num_prompt));
         }
     }
 
@@ -62,6 +192,7 @@ impl Sequence {
         let num_tokens_max = self.stop.num_tokens_max();
         self.tokens
             .reserve_exact(num_tokens_max.saturating_sub(self.tokens.len()));
+        self.chain.reserve(num_tokens_max);
         for table in &mut self.tables {
             let num_blocks = num_tokens_max.div_ceil(block_size);
             let missing = num_blocks.saturating_sub(table.blocks().len());
@@ -72,62 +203,141 @@ impl Sequence {
     /// Tokens to run until nothing is left to compute: what prefill, decode and recomputation have
     /// in common, and the only thing the scheduler asks.
     ///
-    /// The full rule is known tokens + drafts + placeholders - computed tokens. Drafts
-    /// (speculation) and placeholders (steps in flight, issue 3) are added here and nowhere else.
+    /// The rule is known tokens + drafts + placeholders - computed tokens. Drafts (speculation) are
+    /// added here and nowhere else. The last token a sequence can have is never run: nothing
+    /// follows it.
     pub(crate) fn num_to_schedule(&self) -> usize {
-        self.tokens.len() - self.num_computed
+        if self.waits_for_siblings {
+            return 0;
+        }
+        let num_run_max = self.stop.num_tokens_max() - 1;
+        (self.tokens.len() + self.num_placeholders)
+            .min(num_run_max)
+            .saturating_sub(self.num_computed)
+    }
+
+    /// Whether its next inputs cannot be made before the host has seen the verdict in flight.
+    pub(crate) fn waits_for_verdict(&self) -> bool {
+        let needs_host = self.grammar.is_some() || self.draws != Draws::One;
+        needs_host && self.num_placeholders > 0
     }
 
     /// Whether the last of `num_scheduled` tokens is the last one known, so that its logits give
     /// the next.
     pub(crate) fn is_sampled_after(&self, num_scheduled: usize) -> bool {
-        num_scheduled == self.num_to_schedule()
+        self.num_computed + num_scheduled == self.tokens.len() + self.num_placeholders
     }
 
-    /// Appends `verdict`, the tokens the target chose in order, up to and including the first that
-    /// ends the sequence: ids, text and usage share this one cut. Tells `events` of each kept
-    /// token.
+    /// Position that the next sampled token takes.
+    pub(crate) fn next_position(&self) -> usize {
+        self.tokens.len() + self.num_placeholders
+    }
+
+    /// Tokens that must not come next.
+    pub(crate) fn banned(&self) -> impl Iterator<Item = TokenId> + '_ {
+        self.stop.banned(self.next_position())
+    }
+
+    /// Appends `token`, which the target chose. Tells `events` of it, unless the sequence logs its
+    /// output. Returns why the sequence ends with it, if it does.
     ///
-    /// Without drafts a verdict is one token; accepted drafts come before it in the same slice.
+    /// Whoever commits several tokens (accepted drafts) stops at the first that ends the sequence:
+    /// ids, text, log-probabilities and usage share this one cut.
     pub(crate) fn commit<V: Vocabulary + ?Sized>(
         &mut self,
-        verdict: &[TokenId],
+        token: TokenId,
+        logprobs: Option<RowLogprobs<'_>>,
         vocabulary: &V,
         events: &mut Events,
     ) -> Option<FinishReason> {
-        for &token in verdict {
-            self.tokens.push(token);
-            let num_tokens = self.tokens.len();
-            let finish = self
-                .stop
-                .push(token, num_tokens, vocabulary, events.text_mut());
-            events.push_token(self.request, token);
-            if finish.is_some() {
-                return finish;
-            }
+        self.tokens.push(token);
+        if let Some(counts) = &mut self.counts {
+            counts.push(token);
         }
-        None
+        let num_tokens = self.tokens.len();
+        let text_start = events.text_mut().len();
+        let stopped = self
+            .stop
+            .push(token, num_tokens, vocabulary, events.text_mut());
+        match &mut self.log {
+            Some(log) => {
+                events.text_mut().truncate(text_start);
+                if let Some(logprobs) = logprobs {
+                    log.push(logprobs);
+                }
+            }
+            None => events.push_token((self.request, self.sample), token, logprobs),
+        }
+        end_reason(self.grammar.as_mut(), token, stopped)
     }
 
-    /// Tells `events` that the sequence has ended, with the text that was held back.
-    pub(crate) fn finish(&mut self, reason: FinishReason, events: &mut Events) {
-        self.stop.finish(events.text_mut());
-        events.push_finished(self.request, reason, self.usage());
+    /// Appends to `events` the text that was held back: nothing more comes.
+    pub(crate) fn finish_text(&mut self, events: &mut Events) {
+        if self.log.is_none() {
+            self.stop.finish(events.text_mut());
+        }
+    }
+
+    /// Why the sequence would end with `token`, if it would: [`Self::commit`] without doing it.
+    pub(crate) fn reason_to_end_with<V: Vocabulary + ?Sized>(
+        &self,
+        token: TokenId,
+        vocabulary: &V,
+    ) -> Option<FinishReason> {
+        let mut grammar = self.grammar.as_ref().map(|grammar| grammar.fork());
+        let mut stop = self.stop.clone();
+        let num_tokens = self.tokens.len() + 1;
+        let stopped = stop.push(token, num_tokens, vocabulary, &mut Vec::new());
+        end_reason(grammar.as_mut(), token, stopped)
+    }
+
+    /// Most tokens it can generate.
+    pub(crate) fn num_output_max(&self) -> usize {
+        self.stop.num_tokens_max() - self.num_prompt
+    }
+
+    /// Tokens `[0, num_trusted)` have their keys and values in its blocks whatever becomes of the
+    /// steps in flight.
+    pub(crate) fn num_trusted(&self) -> usize {
+        if self.has_copies_in_flight {
+            0
+        } else {
+            self.num_verified
+        }
+    }
+
+    /// The tokens generated so far.
+    pub(crate) fn output(&self) -> &[TokenId] {
+        &self.tokens[self.num_prompt..]
     }
 
     /// Back to having computed nothing; the blocks must be released already. Tokens, text and stop
-    /// conditions stay: what was generated is never generated, nor streamed, again.
+    /// conditions stay: what was generated is never generated, nor streamed, again. Results of
+    /// steps in flight are of the old generation.
     pub(crate) fn restart(&mut self, generation: Generation) {
-        self.generation = generation;
+        self.rollback(generation);
         self.num_computed = 0;
+        self.num_verified = 0;
     }
 
-    /// Whether everything computed has a slot and is known.
+    /// Back to what was collected: steps in flight count for nothing. The keys and values that they
+    /// write stay where they are and are overwritten; block tables do not change.
+    pub(crate) fn rollback(&mut self, generation: Generation) {
+        self.has_copies_in_flight = false;
+        self.generation = generation;
+        self.num_computed = self.num_verified;
+        self.num_placeholders = 0;
+        self.placeholder_row = None;
+    }
+
+    /// Whether everything computed has a slot and is known or on its way.
     pub(crate) fn check_integrity(&self) -> Result<(), IntegrityError> {
         let (num_computed, num_tokens) = (self.num_computed, self.tokens.len());
         for table in &self.tables {
             let capacity = table.capacity();
-            if num_computed > num_tokens || num_computed > capacity {
+            let is_known = num_computed <= num_tokens + self.num_placeholders;
+            let is_verified = self.num_verified <= num_computed.min(num_tokens);
+            if !is_known || !is_verified || num_computed > capacity {
                 let seq = self.id;
                 return Err(IntegrityError::Computed {
                     seq,
@@ -139,13 +349,25 @@ impl Sequence {
         }
         Ok(())
     }
+}
 
-    fn usage(&self) -> Usage {
-        Usage {
-            prompt_tokens: self.num_prompt,
-            completion_tokens: self.tokens.len() - self.num_prompt,
-            cached_tokens: 0,
-        }
+/// Why a sequence ends with `token`, which its grammar takes now, if it does. `stopped` is what the
+/// stop conditions say.
+fn end_reason(
+    grammar: Option<&mut Box<dyn Grammar>>,
+    token: TokenId,
+    stopped: Option<FinishReason>,
+) -> Option<FinishReason> {
+    let Some(grammar) = grammar else {
+        return stopped;
+    };
+    match grammar.accept(token) {
+        Err(error) => Some(FinishReason::Error(FailureCause::Grammar(error.message))),
+        // A text that is complete did not run out of length.
+        Ok(()) if grammar.is_finished() => stopped
+            .filter(|reason| *reason != FinishReason::Length)
+            .or(Some(FinishReason::Stop(StopCause::Grammar))),
+        Ok(()) => stopped,
     }
 }
 

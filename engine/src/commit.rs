@@ -1,0 +1,308 @@
+//! What becomes of a step's verdicts: tokens, forks, ends, published blocks; and of a step that
+//! failed.
+//!
+//! Neighbours: called by `engine.rs` for the oldest step in flight; beams go on in `beam_step.rs`,
+//! ends in `finish.rs`.
+
+use crate::in_flight::Step;
+use crate::sampling_rows::RowPurpose;
+use crate::scheduler::ScheduledSeq;
+use crate::sequence::Draws;
+use crate::statistics::StepFacts;
+use crate::{
+    Engine, Executor, ExecutorError, FailureCause, FailureScope, FinishReason, RequestId, SeqId,
+    StepPlan, Verdict, Vocabulary,
+};
+
+impl<E: Executor, V: Vocabulary> Engine<E, V> {
+    /// Takes the oldest step's verdicts, if one is in flight.
+    pub(crate) fn collect_oldest(&mut self) {
+        let Some(step) = self.in_flight.pop_oldest() else {
+            return;
+        };
+        self.output.clear();
+        match self.executor.collect(&mut self.output) {
+            Ok(()) if self.output.verdicts().len() == step.batch.num_logit_rows() => {
+                self.commit(&step);
+                self.in_flight.recycle(step);
+            }
+            Ok(()) => {
+                let (found, expected) = (self.output.verdicts().len(), step.batch.num_logit_rows());
+                let message = format!("{found} verdicts came for {expected} logit rows");
+                let scope = FailureScope::All;
+                self.fail_step(step, &ExecutorError { scope, message });
+            }
+            Err(error) => self.fail_step(step, &error),
+        }
+    }
+
+    /// Counts what a submitted step runs as computed, and its rows as tokens on their way.
+    pub(crate) fn count_as_computed(&mut self, step: &Step) {
+        for scheduled in &step.plan.scheduled {
+            let sequence = self.sequences.get_mut(scheduled.seq);
+            // The row of an earlier step is of no use to the one after this.
+            sequence.placeholder_row = None;
+            if sequence.is_sampled_after(scheduled.num_scheduled) {
+                sequence.num_placeholders += 1;
+            }
+            sequence.num_computed += scheduled.num_scheduled;
+        }
+        for (row, purpose) in step.batch.purposes.iter().enumerate() {
+            if matches!(purpose, RowPurpose::Sample { .. }) {
+                let seq = step.batch.seqs[step.batch.logit_seqs[row] as usize].seq;
+                self.sequences.get_mut(seq).placeholder_row = Some(row as u32);
+            }
+        }
+    }
+
+    /// Counts a step's tokens as verified, takes what was sampled, publishes full blocks, and frees
+    /// those of whoever has ended.
+    fn commit(&mut self, step: &Step) {
+        for scheduled in &step.plan.scheduled {
+            self.count_as_verified(scheduled);
+        }
+        let num_events = self.events.len();
+        for row in 0..step.batch.num_logit_rows() {
+            self.commit_row(step, row);
+        }
+        self.advance_beams(step);
+        for scheduled in &step.plan.scheduled {
+            self.publish(scheduled);
+        }
+        let num_emitted = self.events.len() - num_events;
+        self.record_step(&step.plan, num_emitted);
+    }
+
+    fn count_as_verified(&mut self, scheduled: &ScheduledSeq) {
+        let current = self
+            .sequences
+            .get_current(scheduled.seq, scheduled.generation);
+        if let Some(sequence) = current {
+            sequence.num_verified = scheduled.num_computed + scheduled.num_scheduled;
+            if sequence.num_verified >= sequence.tokens.len() {
+                sequence.num_placeholders -= 1;
+            }
+            self.blocks
+                .release_outside_windows(&mut sequence.tables, sequence.num_verified);
+        }
+    }
+
+    /// Offers the blocks that are full and whose tokens are known to the prefix cache.
+    fn publish(&mut self, scheduled: &ScheduledSeq) {
+        let current = self
+            .sequences
+            .get_current(scheduled.seq, scheduled.generation);
+        if let Some(sequence) = current {
+            self.blocks.publish(
+                &sequence.tables,
+                &mut sequence.chain,
+                &sequence.tokens,
+                sequence.num_verified,
+            );
+        }
+    }
+
+    /// Takes the verdict of one logit row, unless its sequence has ended or was preempted since.
+    fn commit_row(&mut self, step: &Step, row: usize) {
+        let batch = &step.batch;
+        let entry = batch.seqs[batch.logit_seqs[row] as usize];
+        let Some(sequence) = self.sequences.get_current(entry.seq, entry.generation) else {
+            return;
+        };
+        if self.output.verdicts()[row] == Verdict::NotFinite {
+            let position = batch.positions[batch.logit_rows[row] as usize] as usize;
+            let reason = FinishReason::Error(FailureCause::NotFinite { position });
+            return self.fail_row(entry.seq, batch.purposes[row], reason);
+        }
+        match batch.purposes[row] {
+            RowPurpose::PromptScore { position } => {
+                let scores = sequence.prompt_scores.as_mut();
+                let scores = scores.expect("rows score prompts that asked for it");
+                let position = position as usize;
+                let request = sequence.request;
+                if position == 1 {
+                    let first = sequence.tokens[0];
+                    self.events.push_prompt_token(request, first, None);
+                }
+                scores.num_told = position + 1;
+                let logprobs = self.output.logprobs(row);
+                let token = sequence.tokens[position];
+                self.events.push_prompt_token(request, token, logprobs);
+            }
+            RowPurpose::Sample { sample } => self.commit_sample(entry.seq, sample, row),
+            RowPurpose::Candidates => {
+                sequence.waits_for_siblings = true;
+                let logprobs = self.output.logprobs(row);
+                let candidates = logprobs.map(|logprobs| logprobs.top).unwrap_or_default();
+                let request = self.requests.get_mut(sequence.request);
+                let beam = request.beam.as_mut().expect("beams have a search");
+                beam.set_candidates(entry.seq, candidates);
+            }
+        }
+    }
+
+    /// Appends a token to sample `sample`: the sequence's own, or one that forks from it now.
+    fn commit_sample(&mut self, seq: SeqId, sample: u32, row: usize) {
+        let sequence = self.sequences.get(seq);
+        let seq = match sequence.draws {
+            Draws::Fork(num_samples) if sample + 1 < num_samples => {
+                // The sequence itself becomes the last sample, after all others took its state.
+                self.fork(seq, sample)
+            }
+            Draws::Fork(_) => {
+                let sequence = self.sequences.get_mut(seq);
+                sequence.draws = Draws::One;
+                sequence.sample = sample;
+                let request = self.requests.get_mut(sequence.request);
+                request.has_forked = true;
+                seq
+            }
+            Draws::One | Draws::Candidates(_) => seq,
+        };
+        let Verdict::Token(token) = self.output.verdicts()[row] else {
+            return;
+        };
+        let vocab_size = self.config.vocab_size;
+        if token.0 as usize >= vocab_size {
+            let cause = FailureCause::TokenOutOfVocabulary { token, vocab_size };
+            return self.finish(seq, FinishReason::Error(cause));
+        }
+        let sequence = self.sequences.get_mut(seq);
+        let logprobs = self.output.logprobs(row);
+        let reason = sequence.commit(token, logprobs, &self.vocabulary, &mut self.events);
+        let request = self.requests.get_mut(sequence.request);
+        request.facts.token(self.now);
+        if let Some(reason) = reason {
+            self.finish(seq, reason);
+        }
+    }
+
+    /// A row without a usable number ends what it was for: a sample, or the whole request.
+    fn fail_row(&mut self, seq: SeqId, purpose: RowPurpose, reason: FinishReason) {
+        let sequence = self.sequences.get(seq);
+        match (purpose, sequence.draws) {
+            (RowPurpose::Sample { .. }, Draws::One) => self.finish(seq, reason),
+            _ => {
+                let request = sequence.request;
+                self.end_request(request, &reason);
+            }
+        }
+    }
+
+    /// A new running sequence with the tokens and blocks of `parent`.
+    pub(crate) fn fork(&mut self, parent: SeqId, sample: u32) -> SeqId {
+        let tables = self.blocks.fork(&self.sequences.get(parent).tables);
+        let name = self.sequences.reserve_name();
+        let forked = self.sequences.get(parent).fork(name, sample, tables);
+        let request = self.requests.get_mut(forked.request);
+        request.live.push(name.id);
+        let forked = self.sequences.put(forked);
+        forked.reserve_capacity(self.config.block_size);
+        self.scheduler.queues.run(forked);
+        name.id
+    }
+
+    /// A step that failed: nothing of it counts, nor of the step behind it, whose inputs it was to
+    /// give. Only those named by `error` end; the others go back to what was collected. Whoever had
+    /// blocks copied starts again, since nobody knows whether that was done.
+    pub(crate) fn fail_step(&mut self, step: Step, error: &ExecutorError) {
+        let mut failed = vec![step];
+        while let Some(step) = self.in_flight.pop_oldest() {
+            self.output.clear();
+            // Its verdicts came from inputs that never were. Whether it fails too does not matter.
+            let _ = self.executor.collect(&mut self.output);
+            failed.push(step);
+        }
+        let is_named = |request: RequestId| match &error.scope {
+            FailureScope::All => true,
+            FailureScope::Requests(requests) => requests.contains(&request),
+        };
+        let seqs = &failed[0].batch.seqs;
+        let names_nobody = !seqs.iter().any(|entry| is_named(entry.request));
+        for entry in seqs {
+            let is_here = self.requests.find(entry.request).is_some();
+            if is_here && (names_nobody || is_named(entry.request)) {
+                let cause = FailureCause::Executor(error.message.clone());
+                self.end_request(entry.request, &FinishReason::Error(cause));
+            }
+        }
+        for step in failed {
+            for scheduled in &step.plan.scheduled {
+                self.undo(scheduled);
+            }
+            self.in_flight.recycle(step);
+        }
+    }
+
+    /// Takes a failed step's share back from a sequence that goes on.
+    fn undo(&mut self, scheduled: &ScheduledSeq) {
+        let generation = self.sequences.next_generation();
+        let current = self
+            .sequences
+            .get_current(scheduled.seq, scheduled.generation);
+        let Some(sequence) = current else { return };
+        if scheduled.has_copies {
+            sequence.num_verified = 0;
+            let mut plan = StepPlan::default();
+            self.preempt(scheduled.seq, &mut plan);
+            self.note_plan(&plan);
+        } else {
+            sequence.rollback(generation);
+        }
+    }
+
+    /// Ends the requests whose grammars gave no mask in the step just submitted.
+    pub(crate) fn end_without_masks(&mut self) {
+        while let Some(failure) = self.mask_failures.pop() {
+            let request = self.sequences.get(failure.seq).request;
+            let cause = FailureCause::Grammar(failure.error.message);
+            self.end_request(request, &FinishReason::Error(cause));
+        }
+    }
+
+    /// Notes who was preempted and admitted.
+    pub(crate) fn note_plan(&mut self, plan: &StepPlan) {
+        for &seq in &plan.preempted {
+            let request = self.sequences.get(seq).request;
+            self.requests.get_mut(request).facts.preempted();
+        }
+        for admission in &plan.admitted {
+            let sequence = self.sequences.get(admission.seq);
+            let request = self.requests.get_mut(sequence.request);
+            let num_cached = admission.num_cached;
+            if request.facts.admitted(self.now, num_cached) {
+                request.usage.cached_tokens = num_cached.min(sequence.num_prompt);
+            }
+            self.statistics.record_prefix(
+                admission.num_looked_up,
+                num_cached,
+                admission.miss.kind(),
+            );
+        }
+    }
+
+    fn record_step(&mut self, plan: &StepPlan, num_emitted: usize) {
+        let usage = self.blocks.usage();
+        let filled = self.sequences.iter().map(|sequence| {
+            let tables = sequence.tables.iter();
+            tables
+                .map(|table| table.num_filled(sequence.num_verified))
+                .sum::<usize>()
+        });
+        let queues = &self.scheduler.queues;
+        let facts = StepFacts {
+            num_tokens: plan.num_tokens,
+            num_seqs: plan.scheduled.len(),
+            num_emitted,
+            num_running: queues.running().len(),
+            num_waiting: queues.num_waiting(),
+            num_parked: queues.num_parked(),
+            blocks_used: usage.num_used,
+            blocks_usable: usage.num_usable,
+            slots_allocated: usage.num_held * self.config.block_size,
+            slots_filled: filled.sum(),
+            num_preempted: plan.preempted.len(),
+        };
+        self.statistics.record_step(&facts);
+    }
+}

@@ -1,0 +1,75 @@
+//! Steps that were submitted and not collected.
+//!
+//! Neighbours: `engine.rs` pushes, `commit.rs` takes the oldest. At most two: while the device runs
+//! one, the next is planned and waits behind it.
+
+use crate::scheduler::StepPlan;
+use crate::step_batch::StepBatch;
+
+/// Most steps that are ever in flight: what comes after two has inputs that nobody knows yet.
+pub(crate) const STEPS_IN_FLIGHT_MAX: usize = 2;
+
+/// A plan and its arrays.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Step {
+    pub(crate) plan: StepPlan,
+    pub(crate) batch: StepBatch,
+}
+
+/// A queue over steps whose buffers are used again.
+#[derive(Clone, Debug)]
+pub(crate) struct InFlight {
+    /// Oldest first.
+    submitted: Vec<Step>,
+    vacant: Vec<Step>,
+}
+
+impl InFlight {
+    /// Nothing in flight; `empty` is a batch of the right shape.
+    pub(crate) fn new(empty: &StepBatch) -> Self {
+        let step = Step {
+            plan: StepPlan::default(),
+            batch: empty.clone(),
+        };
+        Self {
+            submitted: Vec::with_capacity(STEPS_IN_FLIGHT_MAX),
+            vacant: vec![step; STEPS_IN_FLIGHT_MAX + 1],
+        }
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.submitted.len()
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.submitted.is_empty()
+    }
+
+    /// A step to fill.
+    pub(crate) fn take_vacant(&mut self) -> Step {
+        self.vacant
+            .pop()
+            .expect("there is a buffer more than steps in flight")
+    }
+
+    /// Gives a step's buffers back.
+    pub(crate) fn recycle(&mut self, step: Step) {
+        self.vacant.push(step);
+    }
+
+    pub(crate) fn push(&mut self, step: Step) {
+        assert!(
+            self.submitted.len() < STEPS_IN_FLIGHT_MAX,
+            "two steps are in flight"
+        );
+        self.submitted.push(step);
+    }
+
+    pub(crate) fn pop_oldest(&mut self) -> Option<Step> {
+        (!self.submitted.is_empty()).then(|| self.submitted.remove(0))
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Step> {
+        self.submitted.iter()
+    }
+}
