@@ -123,7 +123,10 @@ impl Scheduler {
             let sequence = sequences.get_mut(seq);
             let num_scheduled = self.num_within_budget(sequence.num_to_schedule(), plan);
             let num_tokens = sequence.num_computed + num_scheduled;
-            if blocks.reserve(&mut sequence.tables, num_tokens).is_ok() {
+            if blocks
+                .reserve(&mut sequence.tables, sequence.num_computed, num_tokens)
+                .is_ok()
+            {
                 plan.push(ScheduledSeq {
                     seq,
                     generation: sequence.generation,
@@ -153,7 +156,7 @@ impl Scheduler {
             // Room for all known tokens, not only for this chunk: a sequence that could not finish
             // its prompt would be preempted again, its work lost.
             if blocks
-                .check_room(&sequence.tables, sequence.tokens.len())
+                .check_room(&sequence.tables, None, sequence.tokens.len())
                 .is_err()
             {
                 return;
@@ -162,7 +165,7 @@ impl Scheduler {
             let num_tokens = sequence.num_computed + num_scheduled;
             sequence.reserve_capacity(self.block_size);
             blocks
-                .reserve(&mut sequence.tables, num_tokens)
+                .reserve(&mut sequence.tables, 0, num_tokens)
                 .expect("there is room for all tokens");
             plan.push(ScheduledSeq {
                 seq,

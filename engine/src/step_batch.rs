@@ -213,6 +213,7 @@ mod tests {
             max_seq_len: 200,
             vocab_size: 1000,
             eos_token_ids: vec![],
+            prefix_cache: crate::PrefixCacheConfig::default(),
         }
     }
 
