@@ -238,7 +238,11 @@ mod tests {
             let sequence = sequences.get_mut(name.id);
             sequence.num_computed = num_computed;
             blocks
-                .reserve(&mut sequence.tables, num_computed + num_scheduled)
+                .reserve(
+                    &mut sequence.tables,
+                    num_computed,
+                    num_computed + num_scheduled,
+                )
                 .unwrap();
             let generation = name.generation;
             plan.scheduled.push(ScheduledSeq {
