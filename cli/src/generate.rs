@@ -253,6 +253,7 @@ fn engine_config(loaded: &LoadedModel) -> EngineConfig {
         max_seq_len: config.max_seq_len,
         vocab_size: config.vocab_size,
         eos_token_ids: config.eos_ids.iter().map(|&id| TokenId(id)).collect(),
+        prefix_cache: forerun_engine::PrefixCacheConfig::default(),
     }
 }
 

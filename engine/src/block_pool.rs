@@ -1,8 +1,8 @@
 //! The blocks of one KV group: who holds how many references, and which are free.
 //!
-//! Neighbours: `block_manager.rs` keeps one pool per group. The prefix cache (issue 3) hangs hashes
-//! on free blocks: that is why they leave the list in order of age, and why [`BlockPool::touch`]
-//! can take any of them out of its middle.
+//! Neighbours: `block_manager/` keeps one pool per group. Free blocks may still be found through the
+//! prefix cache (`prefix_cache/`): that is why they leave the list in order of age, and why
+//! [`BlockPool::touch`] can take any of them out of its middle.
 
 use crate::{BlockId, IntegrityError};
 
@@ -63,7 +63,7 @@ impl BlockPool {
         self.num_free
     }
 
-    /// How many tables hold `block`.
+    /// How many hold `block`: tables, pins, and copies to be made.
     pub fn ref_count(&self, block: BlockId) -> u32 {
         self.ref_counts[block.index()]
     }

@@ -1,17 +1,25 @@
 //! Where the tokens of one sequence lie in one KV group: logical block -> physical block.
 //!
-//! Neighbours: `block_manager.rs` appends blocks and takes them back; `step_batch.rs` reads slots.
+//! Neighbours: `block_manager/` appends blocks and takes them back; `step_batch.rs` reads slots.
+
+use std::ops::Range;
 
 use crate::{BlockId, Position, Slot};
 
 /// Block ids in order of position. Append-only while the sequence runs, except that a window puts
-/// the null block where it has let go.
+/// the null block where it has let go, and that a shared block about to be written is replaced by
+/// the sequence's own copy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BlockTable {
     block_size: usize,
     blocks: Vec<BlockId>,
     /// Leading entries that are the null block: `blocks[..num_released]`.
     num_released: usize,
+    /// Leading blocks that have been offered to the prefix cache.
+    num_published: usize,
+    /// How often the prefix cache had been reset when the first block came: what was computed
+    /// before a reset is not published after it.
+    num_resets: u64,
 }
 
 impl BlockTable {
@@ -21,6 +29,8 @@ impl BlockTable {
             block_size,
             blocks: Vec::new(),
             num_released: 0,
+            num_published: 0,
+            num_resets: 0,
         }
     }
 
@@ -62,9 +72,59 @@ impl BlockTable {
         Slot(self.blocks[index].0 * self.block_size as u32 + (position % self.block_size) as u32)
     }
 
-    /// For the manager, which counts references.
-    pub(crate) fn blocks_mut(&mut self) -> &mut Vec<BlockId> {
-        &mut self.blocks
+    /// Indexes of the blocks that hold positions `[first, end)` and were reserved, those let go
+    /// left out.
+    pub(crate) fn held_range(&self, first: usize, end: usize) -> Range<usize> {
+        let first = (first / self.block_size).max(self.num_released);
+        let end = end.div_ceil(self.block_size).min(self.blocks.len());
+        first..end.max(first)
+    }
+
+    /// Makes room for `num_blocks` blocks in all, so that the table grows without allocating.
+    pub(crate) fn reserve_capacity(&mut self, num_blocks: usize) {
+        let missing = num_blocks.saturating_sub(self.blocks.len());
+        self.blocks.reserve_exact(missing);
+    }
+
+    /// Appends a block, for the manager, which counts references.
+    pub(crate) fn push(&mut self, block: BlockId) {
+        self.blocks.push(block);
+    }
+
+    /// Puts `block` in place of the one at `index` and returns that.
+    pub(crate) fn replace(&mut self, index: usize, block: BlockId) -> BlockId {
+        assert!(index >= self.num_released, "a block let go stays so");
+        std::mem::replace(&mut self.blocks[index], block)
+    }
+
+    /// Starts the table with blocks of the prefix cache, null where its window needs none.
+    pub(crate) fn adopt(&mut self, blocks: &[BlockId]) {
+        assert!(self.blocks.is_empty(), "a hit comes before anything else");
+        self.blocks.extend_from_slice(blocks);
+        self.num_released = blocks.iter().take_while(|block| block.is_null()).count();
+        self.num_published = blocks.len();
+    }
+
+    /// Leading blocks that have been offered to the prefix cache.
+    pub(crate) fn num_published(&self) -> usize {
+        self.num_published
+    }
+
+    /// Notes that the first `num_blocks` blocks, and no more, have been offered.
+    pub(crate) fn set_num_published(&mut self, num_blocks: usize) {
+        self.num_published = num_blocks;
+    }
+
+    /// How often the prefix cache had been reset when the first block came.
+    pub(crate) fn num_resets(&self) -> u64 {
+        self.num_resets
+    }
+
+    /// Before the first block comes: notes how often the prefix cache has been reset.
+    pub(crate) fn note_resets(&mut self, num_resets: u64) {
+        if self.blocks.is_empty() {
+            self.num_resets = num_resets;
+        }
     }
 
     /// Puts the null block in place of the blocks wholly before `first_visible` and returns what
@@ -87,6 +147,7 @@ impl BlockTable {
     pub(crate) fn clear(&mut self) {
         self.blocks.clear();
         self.num_released = 0;
+        self.num_published = 0;
     }
 }
 
@@ -96,9 +157,8 @@ mod tests {
 
     fn table() -> BlockTable {
         BlockTable {
-            block_size: 4,
             blocks: [7, 2, 9].map(BlockId).to_vec(),
-            num_released: 0,
+            ..BlockTable::new(4)
         }
     }
 

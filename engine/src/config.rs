@@ -5,7 +5,7 @@
 
 use thiserror::Error;
 
-use crate::TokenId;
+use crate::{PrefixCacheConfig, TokenId};
 
 /// Largest block size (tokens).
 const BLOCK_SIZE_MAX: usize = 256;
@@ -38,6 +38,8 @@ pub struct EngineConfig {
     pub vocab_size: usize,
     /// Tokens with which the model ends its text: the union over every file that names some.
     pub eos_token_ids: Vec<TokenId>,
+    /// What the prefix cache may do.
+    pub prefix_cache: PrefixCacheConfig,
 }
 
 /// A configuration that cannot work.
@@ -218,6 +220,7 @@ mod tests {
             max_seq_len: 4096,
             vocab_size: 320,
             eos_token_ids: vec![TokenId(2)],
+            prefix_cache: PrefixCacheConfig::default(),
         }
     }
 

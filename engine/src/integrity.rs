@@ -2,7 +2,7 @@
 
 use thiserror::Error;
 
-use crate::{BlockId, SeqId};
+use crate::{BlockId, CacheIntegrityError, SeqId};
 
 /// An invariant that does not hold.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
@@ -25,15 +25,26 @@ pub enum IntegrityError {
         /// The count.
         found: usize,
     },
-    /// A reference count is not the number of tables that hold the block.
-    #[error("block {block} counts {found} references, {expected} tables hold it")]
+    /// A reference count is not the number of tables, pins and scheduled copies with the block.
+    #[error("block {block} counts {found} references, {expected} hold it")]
     RefCount {
         /// The block.
         block: BlockId,
-        /// Tables that hold it.
+        /// Tables, pins and copies that hold it.
         expected: u32,
         /// Its count.
         found: u32,
+    },
+    /// The prefix cache contradicts itself.
+    #[error(transparent)]
+    PrefixCache(#[from] CacheIntegrityError),
+    /// Two scheduled copies of blocks have the same destination, or one reads what another writes.
+    #[error("the copy of block {source_block} to block {destination} depends on another copy")]
+    Copies {
+        /// Block read.
+        source_block: BlockId,
+        /// Block written.
+        destination: BlockId,
     },
     /// A block is on the free list and held, or neither.
     #[error("block {block} with {ref_count} references is on the wrong side of the free list")]

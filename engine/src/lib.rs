@@ -18,6 +18,7 @@
 
 #![warn(missing_docs)]
 
+mod block_hash;
 mod block_manager;
 mod block_pool;
 mod block_table;
@@ -27,6 +28,7 @@ mod event;
 mod executor;
 mod ids;
 mod integrity;
+mod prefix_cache;
 mod request;
 mod scheduler;
 mod sequence;
@@ -35,7 +37,10 @@ mod step_batch;
 mod stop;
 mod stop_strings;
 
-pub use block_manager::{BlockManager, OutOfBlocks};
+pub use block_hash::{BlockHash, CacheKeys, HashChain};
+pub use block_manager::{
+    BlockManager, MissReason, OutOfBlocks, PartialHit, Pin, PinError, PinId, PrefixHit,
+};
 pub use block_pool::BlockPool;
 pub use block_table::BlockTable;
 pub use config::{ConfigError, EngineConfig, KvGroupConfig};
@@ -44,6 +49,7 @@ pub use event::{Event, Events, FailureCause, FinishReason, StopCause, Usage};
 pub use executor::{Executor, ExecutorError, FailureScope, StepOutput, Verdict};
 pub use ids::{BlockId, Generation, Position, RequestId, SeqId, Slot, TokenId};
 pub use integrity::IntegrityError;
+pub use prefix_cache::{CacheIntegrityError, PrefixCacheConfig, PrefixGranularity};
 pub use request::{AdmissionError, Request, SamplingParams, StopParams, Vocabulary};
 pub use scheduler::{ScheduledSeq, StepPlan};
 pub use step_batch::{BatchSeq, GroupBatch, SamplingRow, StepBatch};

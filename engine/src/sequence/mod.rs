@@ -195,8 +195,7 @@ impl Sequence {
         self.chain.reserve(num_tokens_max);
         for table in &mut self.tables {
             let num_blocks = num_tokens_max.div_ceil(block_size);
-            let missing = num_blocks.saturating_sub(table.blocks().len());
-            table.blocks_mut().reserve_exact(missing);
+            table.reserve_capacity(num_blocks);
         }
     }
 

@@ -28,6 +28,7 @@ fn config() -> EngineConfig {
         max_seq_len: 101,
         vocab_size: 32,
         eos_token_ids: vec![TokenId(29), EOS],
+        prefix_cache: crate::PrefixCacheConfig::default(),
     }
 }
 

@@ -26,6 +26,7 @@ pub(crate) fn config(block_size: usize, num_blocks: usize) -> EngineConfig {
         max_seq_len: 512,
         vocab_size: VOCAB_SIZE as usize,
         eos_token_ids: EOS.to_vec(),
+        prefix_cache: forerun_engine::PrefixCacheConfig::default(),
     }
 }
 
