@@ -82,6 +82,9 @@ impl<E: Executor, V: Vocabulary> Engine<E, V> {
             if sequence.num_verified >= sequence.tokens.len() {
                 sequence.num_placeholders -= 1;
             }
+            if scheduled.has_copies {
+                sequence.has_copies_in_flight = false;
+            }
             self.blocks
                 .release_outside_windows(&mut sequence.tables, sequence.num_verified);
         }
@@ -94,7 +97,7 @@ impl<E: Executor, V: Vocabulary> Engine<E, V> {
             .get_current(scheduled.seq, scheduled.generation);
         if let Some(sequence) = current {
             self.blocks.publish(
-                &sequence.tables,
+                &mut sequence.tables,
                 &mut sequence.chain,
                 &sequence.tokens,
                 sequence.num_verified,
@@ -189,16 +192,24 @@ impl<E: Executor, V: Vocabulary> Engine<E, V> {
         }
     }
 
-    /// A new running sequence with the tokens and blocks of `parent`.
+    /// A new sequence with the tokens and blocks of `parent`. Whose parent was preempted waits.
     pub(crate) fn fork(&mut self, parent: SeqId, sample: u32) -> SeqId {
         let tables = self.blocks.fork(&self.sequences.get(parent).tables);
+        let is_running = self
+            .scheduler
+            .queues
+            .is_running(self.sequences.get(parent));
         let name = self.sequences.reserve_name();
         let forked = self.sequences.get(parent).fork(name, sample, tables);
         let request = self.requests.get_mut(forked.request);
         request.live.push(name.id);
         let forked = self.sequences.put(forked);
         forked.reserve_capacity(self.config.block_size);
-        self.scheduler.queues.run(forked);
+        if is_running {
+            self.scheduler.queues.run(forked);
+        } else {
+            self.scheduler.queues.wait(forked);
+        }
         name.id
     }
 
@@ -241,8 +252,7 @@ impl<E: Executor, V: Vocabulary> Engine<E, V> {
             .sequences
             .get_current(scheduled.seq, scheduled.generation);
         let Some(sequence) = current else { return };
-        if scheduled.has_copies {
-            sequence.num_verified = 0;
+        if sequence.has_copies_in_flight {
             let mut plan = StepPlan::default();
             self.preempt(scheduled.seq, &mut plan);
             self.note_plan(&plan);
@@ -270,9 +280,11 @@ impl<E: Executor, V: Vocabulary> Engine<E, V> {
             let sequence = self.sequences.get(admission.seq);
             let request = self.requests.get_mut(sequence.request);
             let num_cached = admission.num_cached;
-            if request.facts.admitted(self.now, num_cached) {
+            if !request.was_admitted {
+                request.was_admitted = true;
                 request.usage.cached_tokens = num_cached.min(sequence.num_prompt);
             }
+            request.facts.admitted(self.now, num_cached);
             self.statistics.record_prefix(
                 admission.num_looked_up,
                 num_cached,
@@ -282,14 +294,18 @@ impl<E: Executor, V: Vocabulary> Engine<E, V> {
     }
 
     fn record_step(&mut self, plan: &StepPlan, num_emitted: usize) {
-        let usage = self.blocks.usage();
-        let filled = self.sequences.iter().map(|sequence| {
-            let tables = sequence.tables.iter();
-            tables
-                .map(|table| table.num_filled(sequence.num_verified))
-                .sum::<usize>()
-        });
         let queues = &self.scheduler.queues;
+        let groups = 0..self.blocks.num_groups();
+        let blocks_used: usize = groups.clone().map(|g| self.blocks.num_referenced(g)).sum();
+        let slots_allocated = blocks_used * self.config.block_size;
+        // Every block is full but the last of each table.
+        let num_empty = |seq| {
+            let sequence = self.sequences.get(seq);
+            let tables = sequence.tables.iter();
+            let unfilled = tables.map(|t| t.capacity().saturating_sub(sequence.num_verified));
+            unfilled.sum::<usize>()
+        };
+        let slots_empty: usize = queues.running().iter().map(|&(_, s)| num_empty(s)).sum();
         let facts = StepFacts {
             num_tokens: plan.num_tokens,
             num_seqs: plan.scheduled.len(),
@@ -297,10 +313,10 @@ impl<E: Executor, V: Vocabulary> Engine<E, V> {
             num_running: queues.running().len(),
             num_waiting: queues.num_waiting(),
             num_parked: queues.num_parked(),
-            blocks_used: usage.num_used,
-            blocks_usable: usage.num_usable,
-            slots_allocated: usage.num_held * self.config.block_size,
-            slots_filled: filled.sum(),
+            blocks_used,
+            blocks_usable: groups.map(|g| self.blocks.num_usable(g)).sum(),
+            slots_allocated,
+            slots_filled: slots_allocated.saturating_sub(slots_empty),
             num_preempted: plan.preempted.len(),
         };
         self.statistics.record_step(&facts);

@@ -5,10 +5,13 @@
 
 use thiserror::Error;
 
-use crate::{PrefixCacheConfig, TokenId};
+use crate::{PrefixCacheConfig, SchedulingConfig, TokenId};
 
 /// Largest block size (tokens).
 const BLOCK_SIZE_MAX: usize = 256;
+
+/// Most of the likeliest tokens that a row brings down.
+const LOGPROBS_MAX: usize = 256;
 
 /// One KV group: layers that share a block table and a window. It has a pool of its own.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -40,6 +43,8 @@ pub struct EngineConfig {
     pub eos_token_ids: Vec<TokenId>,
     /// What the prefix cache may do.
     pub prefix_cache: PrefixCacheConfig,
+    /// How the scheduler decides.
+    pub scheduling: SchedulingConfig,
 }
 
 /// A configuration that cannot work.
@@ -146,6 +151,11 @@ impl EngineConfig {
         }
     }
 
+    /// Most log-probabilities per row that a request can ask for.
+    pub fn logprobs_max(&self) -> usize {
+        LOGPROBS_MAX.min(self.vocab_size)
+    }
+
     /// Most tokens of a sequence that both the model and the KV pools can hold: the limit to
     /// advertise. A prompt may have one token less.
     ///
@@ -221,6 +231,7 @@ mod tests {
             vocab_size: 320,
             eos_token_ids: vec![TokenId(2)],
             prefix_cache: PrefixCacheConfig::default(),
+            scheduling: SchedulingConfig::default(),
         }
     }
 

@@ -164,6 +164,7 @@ impl<E: Executor, V: Vocabulary> Engine<E, V> {
     fn insert(&mut self, request: Request, now: Timestamp) -> RequestId {
         let id = self.requests.next_id();
         let sampling = Arc::new(request.sampling);
+        let is_greedy = sampling.is_greedy();
         let num_prompt = request.prompt.len();
         let priority = match self.config.scheduling.policy {
             SchedulingPolicy::Fcfs => 0,
@@ -180,7 +181,7 @@ impl<E: Executor, V: Vocabulary> Engine<E, V> {
             },
             stop: StopConditions::new(&request.stop, num_prompt, &self.config),
             prompt: request.prompt,
-            sampling: Arc::clone(&sampling),
+            sampling,
             tables: self.blocks.new_tables(),
             chain: self.blocks.new_chain(&request.cache_keys),
             draws: first_draws(&output, self.config.vocab_size),
@@ -207,7 +208,7 @@ impl<E: Executor, V: Vocabulary> Engine<E, V> {
             Some(_) => self.scheduler.queues.park(sequence),
             None => self.scheduler.queues.wait(sequence),
         }
-        let kind = match (output.beam, sampling.is_greedy()) {
+        let kind = match (output.beam, is_greedy) {
             (Some(_), _) => SamplingKind::Beam,
             (None, true) => SamplingKind::Greedy,
             (None, false) => SamplingKind::Sampled,
@@ -217,7 +218,7 @@ impl<E: Executor, V: Vocabulary> Engine<E, V> {
             id,
             output,
             stop: request.stop,
-            sampling,
+            was_admitted: false,
             waits_for: request.waits_for,
             live: vec![seq],
             has_forked: output.width() == 1,

@@ -2,7 +2,7 @@
 
 use thiserror::Error;
 
-use crate::{BlockId, CacheIntegrityError, SeqId};
+use crate::{BlockId, CacheIntegrityError, RequestId, SeqId};
 
 /// An invariant that does not hold.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
@@ -107,5 +107,34 @@ pub enum IntegrityError {
         found: usize,
         /// How many may.
         limit: usize,
+    },
+    /// The running sequences are not in order of rank.
+    #[error("the running sequences are not in order of rank")]
+    Order,
+    /// A request names a sequence that is not its own.
+    #[error("request {request} counts sequence {seq} as its own")]
+    Request {
+        /// The request.
+        request: RequestId,
+        /// The sequence.
+        seq: SeqId,
+    },
+    /// Requests and sequences do not match.
+    #[error("requests name {found} sequences, {expected} have not ended, or a request names none")]
+    Live {
+        /// Sequences that have not ended.
+        expected: usize,
+        /// Those that requests name.
+        found: usize,
+    },
+    /// A sequence waits for more or fewer tokens than steps in flight decide for it.
+    #[error("sequence {seq} waits for {found} tokens, steps in flight decide {expected}")]
+    Placeholders {
+        /// The sequence.
+        seq: SeqId,
+        /// Tokens that steps in flight decide.
+        expected: usize,
+        /// Tokens it waits for.
+        found: usize,
     },
 }

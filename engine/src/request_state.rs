@@ -2,14 +2,11 @@
 //!
 //! Neighbours: kept in `request_store.rs`; `commit.rs`, `finish.rs` and `beam_step.rs` change it.
 
-use std::sync::Arc;
-
 use crate::beam::BeamSearch;
 use crate::output_log::OutputLog;
 use crate::statistics::RequestFacts;
 use crate::{
-    CacheKeys, FinishReason, OutputParams, RequestId, SamplingParams, SeqId, StopParams, Usage,
-    WaitReason,
+    FinishReason, OutputParams, RequestId, SeqId, StopParams, Usage, WaitReason,
 };
 
 /// One request that has not ended.
@@ -18,8 +15,8 @@ pub(crate) struct RequestState {
     pub(crate) id: RequestId,
     pub(crate) output: OutputParams,
     pub(crate) stop: StopParams,
-    pub(crate) sampling: Arc<SamplingParams>,
-    pub(crate) cache_keys: CacheKeys,
+    /// It ran before, or runs.
+    pub(crate) was_admitted: bool,
     /// While it is parked.
     pub(crate) waits_for: Option<WaitReason>,
     /// Sequences that have not ended.

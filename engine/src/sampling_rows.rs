@@ -111,11 +111,6 @@ impl StepBatch {
         }
     }
 
-    /// Index of the last row, which decides the newest token of its sequence.
-    pub(crate) fn last_row(&self) -> Option<u32> {
-        self.logit_rows.len().checked_sub(1).map(|row| row as u32)
-    }
-
     /// A row with the whole chain of a sequence; the caller sets the seed.
     fn processed_row(
         &mut self,
@@ -132,7 +127,9 @@ impl StepBatch {
         self.push_biases(sequence, mask.is_some());
         SamplingRow {
             history: (history_start, self.history.len() as u32),
-            carried_row: sequence.placeholder_row.filter(|_| has_counts),
+            carried_row: sequence
+                .placeholder_row
+                .filter(|_| has_counts && sequence.num_placeholders > 0),
             bias: (bias_start, self.bias.len() as u32),
             mask,
             logprobs: sequence.logprobs,

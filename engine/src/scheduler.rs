@@ -209,6 +209,7 @@ impl Scheduler {
                 .expect("there is room for all tokens");
             let scheduled = plan.scheduled.last_mut().expect("just pushed");
             scheduled.has_copies |= has_copies;
+            sequence.has_copies_in_flight |= has_copies;
             plan.admitted.push(Admission {
                 seq,
                 num_looked_up: num_tokens - 1,
@@ -265,11 +266,12 @@ impl Scheduler {
     ) {
         let generation = context.sequences.next_generation();
         let sequence = context.sequences.get_mut(seq);
+        let num_trusted = sequence.num_trusted();
         context.blocks.release_published(
             &mut sequence.tables,
             &mut sequence.chain,
             &sequence.tokens,
-            sequence.num_verified,
+            num_trusted,
         );
         sequence.restart(generation);
         self.queues.stop_running(sequence);
@@ -310,13 +312,15 @@ fn reserve(
         num_computed,
         num_computed + num_scheduled,
     )?;
+    let has_copies = blocks.num_copies() > num_copies;
+    sequence.has_copies_in_flight |= has_copies;
     plan.num_tokens += num_scheduled;
     plan.scheduled.push(ScheduledSeq {
         seq: sequence.id,
         generation: sequence.generation,
         num_computed,
         num_scheduled,
-        has_copies: blocks.num_copies() > num_copies,
+        has_copies,
     });
     Ok(())
 }

@@ -3,33 +3,43 @@
 //! Neighbours: owned by `engine.rs`; `scheduler.rs` keeps ids of what is in here.
 
 use crate::sequence::{Sequence, SequenceName};
-use crate::{Generation, RequestId, SeqId};
+use crate::{Generation, SeqId};
 
 /// A slab: ids are places, reused after a sequence has gone; generations are never reused.
-#[derive(Clone, Debug, Default)]
+#[derive(Debug, Default)]
 pub(crate) struct SequenceStore {
     places: Vec<Option<Sequence>>,
     vacant: Vec<SeqId>,
     num_generations: u64,
-    num_requests: u64,
 }
 
 impl SequenceStore {
     /// Stores the sequence that `make` builds for the name it is given.
-    pub(crate) fn insert(&mut self, make: impl FnOnce(SequenceName) -> Sequence) -> SequenceName {
+    pub(crate) fn insert(
+        &mut self,
+        make: impl FnOnce(SequenceName) -> Sequence,
+    ) -> &mut Sequence {
+        let name = self.reserve_name();
+        self.put(make(name))
+    }
+
+    /// A name for a sequence that [`Self::put`] stores next.
+    pub(crate) fn reserve_name(&mut self) -> SequenceName {
         let id = self.vacant.pop().unwrap_or_else(|| {
             self.places.push(None);
             SeqId(self.places.len() as u32 - 1)
         });
-        let request = RequestId(self.num_requests);
-        self.num_requests += 1;
-        let name = SequenceName {
+        SequenceName {
             id,
             generation: self.next_generation(),
-            request,
-        };
-        self.places[id.index()] = Some(make(name));
-        name
+        }
+    }
+
+    /// Stores a sequence under its name.
+    pub(crate) fn put(&mut self, sequence: Sequence) -> &mut Sequence {
+        let place = &mut self.places[sequence.id.index()];
+        assert!(place.is_none(), "a name is given once");
+        place.insert(sequence)
     }
 
     /// A generation that nothing has had.
@@ -80,23 +90,12 @@ impl SequenceStore {
             .filter(|sequence| sequence.generation == generation)
     }
 
-    /// The sequence of `request`, if it has not ended.
-    pub(crate) fn find(&self, request: RequestId) -> Option<SeqId> {
-        self.iter()
-            .find(|sequence| sequence.request == request)
-            .map(|sequence| sequence.id)
-    }
-
     pub(crate) fn iter(&self) -> impl Iterator<Item = &Sequence> + Clone {
         self.places.iter().flatten()
     }
 
     pub(crate) fn len(&self) -> usize {
         self.places.len() - self.vacant.len()
-    }
-
-    pub(crate) fn is_empty(&self) -> bool {
-        self.len() == 0
     }
 }
 
@@ -105,10 +104,15 @@ mod tests {
     use super::*;
     use crate::sequence::tests::sequence;
 
+    fn name_of(sequence: &mut Sequence) -> SequenceName {
+        let (id, generation) = (sequence.id, sequence.generation);
+        SequenceName { id, generation }
+    }
+
     #[test]
     fn a_result_of_an_older_generation_finds_nobody() {
         let mut store = SequenceStore::default();
-        let old = store.insert(|name| sequence(name, 3));
+        let old = name_of(store.insert(|name| sequence(name, 3)));
         assert!(store.get_current(old.id, old.generation).is_some());
         let generation = store.next_generation();
         store.get_mut(old.id).restart(generation);
@@ -116,13 +120,9 @@ mod tests {
 
         store.remove(old.id);
         assert!(store.get_current(old.id, generation).is_none());
-        let new = store.insert(|name| sequence(name, 5));
+        let new = name_of(store.insert(|name| sequence(name, 5)));
         assert_eq!(new.id, old.id, "the place is reused");
         assert!(store.get_current(old.id, generation).is_none());
         assert!(store.get_current(new.id, new.generation).is_some());
-        assert_eq!(
-            (store.find(old.request), store.find(new.request)),
-            (None, Some(new.id))
-        );
     }
 }

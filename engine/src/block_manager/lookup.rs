@@ -5,7 +5,7 @@
 
 use super::reserve::OutOfBlocks;
 use super::{BlockManager, Group};
-use crate::{BlockId, BlockTable, HashChain, PrefixGranularity, TokenId};
+use crate::{BlockId, BlockTable, HashChain, MissKind, PrefixGranularity, TokenId};
 
 /// The longest cached prefix that every KV group has.
 ///
@@ -59,7 +59,26 @@ pub enum MissReason {
     },
 }
 
+impl MissReason {
+    /// For statistics.
+    pub fn kind(self) -> MissKind {
+        match self {
+            Self::None => MissKind::None,
+            Self::Disabled => MissKind::Disabled,
+            Self::FirstSeen => MissKind::FirstSeen,
+            Self::Tokens { .. } => MissKind::Tokens,
+            Self::OtherKeys => MissKind::OtherTenant,
+            Self::Evicted { .. } => MissKind::Evicted,
+        }
+    }
+}
+
 impl PrefixHit {
+    /// Whether adopting it copies blocks.
+    pub fn has_copies(&self) -> bool {
+        self.partial.is_some()
+    }
+
     fn nothing(num_groups: usize, miss: MissReason) -> Self {
         Self {
             num_tokens: 0,

@@ -92,6 +92,21 @@ impl BlockManager {
         HashChain::new(root, self.block_size)
     }
 
+    /// Tokens per block.
+    pub fn block_size(&self) -> usize {
+        self.block_size
+    }
+
+    /// Copies scheduled for the next step, over all groups.
+    pub fn num_copies(&self) -> usize {
+        self.groups.iter().map(|group| group.copies.len()).sum()
+    }
+
+    /// KV groups.
+    pub fn num_groups(&self) -> usize {
+        self.groups.len()
+    }
+
     /// Blocks of group `group` that nobody holds. Some may still be found in the prefix cache.
     pub fn num_free(&self, group: usize) -> usize {
         self.groups[group].pool.num_free()
