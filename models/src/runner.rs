@@ -204,12 +204,12 @@ impl ModelRunner {
     /// Checks and packs the step's integers and sends them as one buffer.
     fn upload(&mut self, batch: &StepBatch) -> Result<ForwardContext, RunnerError> {
         self.sampling.clear();
-        self.sampling
-            .extend(batch.sampling.iter().map(|row| SamplingRow {
-                temperature: row.temperature,
-                seed: row.seed,
-                position: row.position,
-            }));
+        self.sampling.extend(
+            batch
+                .sampling
+                .iter()
+                .map(|row| SamplingRow::plain(row.temperature, row.seed, row.position)),
+        );
         self.block_copies.clear();
         self.block_copies
             .extend(batch.block_copies.iter().map(|(from, to)| (from.0, to.0)));
@@ -223,6 +223,7 @@ impl ModelRunner {
                 blocks_per_seq: group.blocks_per_seq,
                 num_blocks: self.num_blocks,
                 block_size,
+                block_copies: &self.block_copies,
             })
             .collect();
         let step = StepArrays {
@@ -233,8 +234,8 @@ impl ModelRunner {
             context_lens: &batch.context_lens,
             logit_rows: &batch.logit_rows,
             sampling: &self.sampling,
-            block_copies: &self.block_copies,
             groups: &groups,
+            ..StepArrays::default()
         };
         let capacity = self.padding.capacity(batch);
         let inputs = match self.inputs.take() {
@@ -302,12 +303,13 @@ impl RowPadding {
             tokens: round(batch.num_tokens()),
             seqs: round(batch.num_seqs()),
             logit_rows: round(batch.num_logit_rows()),
-            copies: round(batch.block_copies.len()),
             blocks_per_seq: batch
                 .groups
                 .iter()
                 .map(|group| round(group.blocks_per_seq))
                 .collect(),
+            copies: vec![round(batch.block_copies.len()); batch.groups.len()],
+            ..StepCapacity::default()
         }
     }
 }
