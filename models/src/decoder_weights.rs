@@ -50,7 +50,11 @@ pub(crate) fn kv_specs(config: &ModelConfig, block_size: usize) -> Vec<KvSpec> {
         head_dim: config.head_dim,
         block_size,
     };
-    config.layers.iter().map(|layer| spec(layer.window)).collect()
+    config
+        .layers
+        .iter()
+        .map(|layer| spec(layer.window))
+        .collect()
 }
 
 impl WeightSource<'_> {

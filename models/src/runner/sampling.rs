@@ -58,7 +58,6 @@ pub(super) fn sample(
 /// Whether `logits_process` has anything to do for a row.
 fn is_processed(row: &SamplingRow) -> bool {
     let has_penalties = row.history.0 < row.history.1 || row.carried_row.is_some();
-    let has_filters =
-        row.top_k > 0 || row.top_p < 1.0 || row.min_p > 0.0 || row.typical_p < 1.0;
+    let has_filters = row.top_k > 0 || row.top_p < 1.0 || row.min_p > 0.0 || row.typical_p < 1.0;
     row.bias.0 < row.bias.1 || row.mask.is_some() || has_penalties || has_filters
 }

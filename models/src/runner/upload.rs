@@ -127,7 +127,8 @@ impl Upload {
     /// The engine's arrays in the kernels' types.
     fn convert(&mut self, batch: &StepBatch) {
         self.sampling.clear();
-        self.sampling.extend(batch.sampling.iter().map(sampling_row));
+        self.sampling
+            .extend(batch.sampling.iter().map(sampling_row));
         self.history.clear();
         self.history
             .extend(batch.history.iter().map(|count| TokenCount {
