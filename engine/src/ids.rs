@@ -70,3 +70,14 @@ impl SeqId {
         self.0 as usize
     }
 }
+
+/// A moment on the caller's clock, in microseconds since any fixed moment: the engine has no clock.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Timestamp(pub u64);
+
+impl Timestamp {
+    /// Microseconds from `earlier` to this moment; 0 if the clock went backwards.
+    pub fn since(self, earlier: Self) -> u64 {
+        self.0.saturating_sub(earlier.0)
+    }
+}

@@ -31,6 +31,7 @@ mod request;
 mod scheduler;
 mod sequence;
 mod sequence_store;
+mod statistics;
 mod step_batch;
 mod stop;
 mod stop_strings;
@@ -42,9 +43,14 @@ pub use config::{ConfigError, EngineConfig, KvGroupConfig};
 pub use engine::Engine;
 pub use event::{Event, Events, FailureCause, FinishReason, StopCause, Usage};
 pub use executor::{Executor, ExecutorError, FailureScope, StepOutput, Verdict};
-pub use ids::{BlockId, Generation, Position, RequestId, SeqId, Slot, TokenId};
+pub use ids::{BlockId, Generation, Position, RequestId, SeqId, Slot, Timestamp, TokenId};
 pub use integrity::IntegrityError;
 pub use request::{AdmissionError, Request, SamplingParams, StopParams, Vocabulary};
 pub use scheduler::{ScheduledSeq, StepPlan};
+pub use statistics::{
+    Bin, BucketReport, Distribution, EngineReport, LengthClass, MeanMax, MissCounts, MissKind,
+    PrefixReport, RequestFacts, RequestsReport, SamplingKind, Statistics, StatisticsReport,
+    StepFacts, TenantLabel,
+};
 pub use step_batch::{BatchSeq, GroupBatch, SamplingRow, StepBatch};
 pub use stop_strings::StopStrings;
