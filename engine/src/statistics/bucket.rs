@@ -36,10 +36,10 @@ impl LengthClass {
     /// The class of a length in tokens.
     pub fn of(len: usize) -> Self {
         match len {
-            ..=64 => Self::To64,
-            ..=256 => Self::To256,
-            ..=1024 => Self::To1024,
-            ..=4096 => Self::To4096,
+            0..=64 => Self::To64,
+            65..=256 => Self::To256,
+            257..=1024 => Self::To1024,
+            1025..=4096 => Self::To4096,
             _ => Self::Longer,
         }
     }
@@ -149,7 +149,7 @@ impl Buckets {
 /// Measures of requests that have ended.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Requests {
-    num_requests: u64,
+    count: u64,
     prompt_tokens: u64,
     completion_tokens: u64,
     recomputed_cached_tokens: u64,
@@ -166,7 +166,7 @@ impl Requests {
     /// Takes up a request that ended at `now`. A measure that it did not come to (a first token, an
     /// admission) stays out of that measure's distribution.
     pub(super) fn record(&mut self, facts: &RequestFacts, now: Timestamp, completion_len: usize) {
-        self.num_requests += 1;
+        self.count += 1;
         self.prompt_tokens += facts.prompt_tokens as u64;
         self.completion_tokens += completion_len as u64;
         self.recomputed_cached_tokens += facts.recomputed_cached_tokens as u64;
@@ -189,7 +189,7 @@ impl Requests {
 
     pub(super) fn report(&self) -> RequestsReport {
         RequestsReport {
-            num_requests: self.num_requests,
+            num_requests: self.count,
             prompt_tokens: self.prompt_tokens,
             completion_tokens: self.completion_tokens,
             recomputed_cached_tokens: self.recomputed_cached_tokens,

@@ -1,4 +1,4 @@
-//! A histogram with buckets of one relative width: quantiles of any number of values from bounded
+//! A histogram with cells of one relative width: quantiles of any number of values from bounded
 //! memory.
 //!
 //! Neighbours: `bucket.rs` keeps one per measure of requests, `mod.rs` one of the tokens of steps;
@@ -6,21 +6,21 @@
 
 use super::report::{Bin, Distribution};
 
-/// Values below this have a bucket each; above, each octave `[2^n, 2^(n + 1))` has this many
-/// buckets of one width. A bucket is then at most 1/64 of its values wide, and its middle at most
+/// Values below this have a cell each; above, each octave `[2^n, 2^(n + 1))` has this many
+/// cells of one width. A cell is then at most 1/64 of its values wide, and its middle at most
 /// 1/128 (0.8 %) from any of them.
-const BUCKETS_PER_OCTAVE: u64 = 64;
-/// Binary logarithm of [`BUCKETS_PER_OCTAVE`].
-const OCTAVE_BITS: u32 = BUCKETS_PER_OCTAVE.trailing_zeros();
-/// Values above fall into the last bucket: twelve days, if they are microseconds.
+const CELLS_PER_OCTAVE: u64 = 64;
+/// Binary logarithm of [`CELLS_PER_OCTAVE`].
+const OCTAVE_BITS: u32 = CELLS_PER_OCTAVE.trailing_zeros();
+/// Values above fall into the last cell: twelve days, if they are microseconds.
 const VALUE_MAX: u64 = (1 << 40) - 1;
-/// Most buckets that there can be.
-const BUCKETS_MAX: usize = bucket_of(VALUE_MAX) as usize + 1;
+/// Most cells that there can be.
+const CELLS_MAX: usize = cell_of(VALUE_MAX) as usize + 1;
 
 /// How often which values came. Mean, least and greatest are exact, quantiles within 1 % of the
 /// exact one for values up to 2^40 (twelve days of microseconds).
 ///
-/// Only buckets that were met are kept, in order: 16 bytes each, at most 2,240 of them.
+/// Only cells that were met are kept, in order: 16 bytes each, at most 2,240 of them.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Histogram {
     entries: Vec<Entry>,
@@ -31,31 +31,28 @@ pub(super) struct Histogram {
     max: u64,
 }
 
-/// A bucket that was met.
+/// A cell that was met.
 #[derive(Clone, Copy, Debug)]
 struct Entry {
-    bucket: u16,
+    cell: u16,
     count: u64,
 }
 
 impl Histogram {
-    /// One that has room for all buckets (35 KiB), so that recording never allocates.
+    /// One that has room for all cells (35 KiB), so that recording never allocates.
     pub(super) fn preallocated() -> Self {
         Self {
-            entries: Vec::with_capacity(BUCKETS_MAX),
+            entries: Vec::with_capacity(CELLS_MAX),
             ..Self::default()
         }
     }
 
     /// Counts a value.
     pub(super) fn record(&mut self, value: u64) {
-        let bucket = bucket_of(value);
-        match self
-            .entries
-            .binary_search_by_key(&bucket, |entry| entry.bucket)
-        {
+        let cell = cell_of(value);
+        match self.entries.binary_search_by_key(&cell, |entry| entry.cell) {
             Ok(at) => self.entries[at].count += 1,
-            Err(at) => self.entries.insert(at, Entry { bucket, count: 1 }),
+            Err(at) => self.entries.insert(at, Entry { cell, count: 1 }),
         }
         if self.count == 0 {
             (self.min, self.max) = (value, value);
@@ -79,11 +76,11 @@ impl Histogram {
         })
     }
 
-    /// Counts per power of two, empty ones left out. Exact, since no bucket crosses a power of two.
+    /// Counts per power of two, empty ones left out. Exact, since no cell crosses a power of two.
     pub(super) fn bins(&self) -> Vec<Bin> {
         let mut bins: Vec<Bin> = Vec::new();
         for entry in &self.entries {
-            let value = middle_of(entry.bucket);
+            let value = middle_of(entry.cell);
             let low = if value == 0 { 0 } else { 1 << value.ilog2() };
             match bins.last_mut() {
                 Some(bin) if bin.low == low => bin.count += entry.count,
@@ -108,32 +105,32 @@ impl Histogram {
             num_below += entry.count;
             if num_below >= rank {
                 // The ends are known exactly, and no quantile lies beyond them.
-                return middle_of(entry.bucket).clamp(self.min, self.max);
+                return middle_of(entry.cell).clamp(self.min, self.max);
             }
         }
-        unreachable!("the buckets hold {num_below} values, fewer than rank {rank}")
+        unreachable!("the cells hold {num_below} values, fewer than rank {rank}")
     }
 }
 
-/// The bucket of a value.
-const fn bucket_of(value: u64) -> u16 {
+/// The cell of a value.
+const fn cell_of(value: u64) -> u16 {
     let value = if value < VALUE_MAX { value } else { VALUE_MAX };
-    if value < BUCKETS_PER_OCTAVE {
+    if value < CELLS_PER_OCTAVE {
         return value as u16;
     }
-    // The leading bit and the OCTAVE_BITS below it say which bucket it is.
+    // The leading bit and the OCTAVE_BITS below it say which cell it is.
     let shift = value.ilog2() - OCTAVE_BITS;
-    (shift as u64 * BUCKETS_PER_OCTAVE + (value >> shift)) as u16
+    (shift as u64 * CELLS_PER_OCTAVE + (value >> shift)) as u16
 }
 
-/// The value in the middle of a bucket.
-fn middle_of(bucket: u16) -> u64 {
-    let bucket = u64::from(bucket);
-    if bucket < BUCKETS_PER_OCTAVE {
-        return bucket;
+/// The value in the middle of a cell.
+fn middle_of(cell: u16) -> u64 {
+    let cell = u64::from(cell);
+    if cell < CELLS_PER_OCTAVE {
+        return cell;
     }
-    let shift = bucket / BUCKETS_PER_OCTAVE - 1;
-    let low = (bucket - shift * BUCKETS_PER_OCTAVE) << shift;
+    let shift = cell / CELLS_PER_OCTAVE - 1;
+    let low = (cell - shift * CELLS_PER_OCTAVE) << shift;
     low + (1 << shift) / 2
 }
 
@@ -191,17 +188,17 @@ mod tests {
     }
 
     #[test]
-    fn buckets_follow_each_other_without_gap_or_overlap() {
+    fn cells_follow_each_other_without_gap_or_overlap() {
         let edges = (0..200).chain((6..40).flat_map(|bits| {
             let power = 1_u64 << bits;
             [power - 1, power, power + power / 64 - 1, power + power / 64]
         }));
         for value in edges {
-            let (bucket, next) = (bucket_of(value), bucket_of(value + 1));
-            assert!(next == bucket || next == bucket + 1, "at {value}");
-            assert_eq!(bucket_of(middle_of(bucket)), bucket, "at {value}");
+            let (cell, next) = (cell_of(value), cell_of(value + 1));
+            assert!(next == cell || next == cell + 1, "at {value}");
+            assert_eq!(cell_of(middle_of(cell)), cell, "at {value}");
         }
-        assert_eq!(BUCKETS_MAX, 2240);
+        assert_eq!(CELLS_MAX, 2240);
     }
 
     #[test]

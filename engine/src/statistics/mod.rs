@@ -39,7 +39,7 @@ pub struct Statistics {
 /// Sums over steps.
 #[derive(Clone, Debug)]
 struct Steps {
-    num_steps: u64,
+    count: u64,
     tokens: Histogram,
     seqs: MeanMaxSum,
     emitted_tokens: u64,
@@ -72,7 +72,7 @@ impl Default for Statistics {
     fn default() -> Self {
         Self {
             steps: Steps {
-                num_steps: 0,
+                count: 0,
                 tokens: Histogram::preallocated(),
                 seqs: MeanMaxSum::default(),
                 emitted_tokens: 0,
@@ -109,7 +109,7 @@ impl Statistics {
             facts.slots_allocated
         );
         let steps = &mut self.steps;
-        steps.num_steps += 1;
+        steps.count += 1;
         steps.tokens.record(facts.num_tokens as u64);
         steps.seqs.record(facts.num_seqs as f64);
         steps.emitted_tokens += facts.num_emitted as u64;
@@ -175,7 +175,7 @@ impl Statistics {
 impl Steps {
     fn report(&self, prefix: PrefixReport) -> EngineReport {
         EngineReport {
-            num_steps: self.num_steps,
+            num_steps: self.count,
             tokens_per_step: self.tokens.distribution(),
             tokens_per_step_bins: self.tokens.bins(),
             seqs_per_step: self.seqs.report(),

@@ -153,8 +153,11 @@ fn bucket_table(f: &mut fmt::Formatter<'_>, report: &StatisticsReport) -> fmt::R
     bucket_rows(f, &key, &report.requests)
 }
 
+/// One of the quantiles of a distribution.
+type Quantile = fn(Distribution) -> u64;
+
 fn bucket_rows(f: &mut fmt::Formatter<'_>, key: &str, requests: &RequestsReport) -> fmt::Result {
-    let quantiles: [(&str, fn(Distribution) -> u64); 3] = [
+    let quantiles: [(&str, Quantile); 3] = [
         ("P50", |values| values.p50),
         ("P95", |values| values.p95),
         ("P99", |values| values.p99),
@@ -179,11 +182,8 @@ fn bucket_rows(f: &mut fmt::Formatter<'_>, key: &str, requests: &RequestsReport)
 
 /// One line of the table of buckets, 99 columns: 46 of key, 4 of quantile, 7 of each measure.
 fn line(key: &str, quantile: &str, cells: [String; 6]) -> String {
-    let mut line = format!("{key:<46} {quantile:<3}");
-    for cell in cells {
-        line.push_str(&format!(" {cell:>7}"));
-    }
-    line
+    let cells = cells.map(|cell| format!("{cell:>7}")).join(" ");
+    format!("{key:<46} {quantile:<3} {cells}")
 }
 
 fn bucket_key(columns: [&str; 5]) -> String {
@@ -232,9 +232,9 @@ fn time(us: u64) -> String {
     const US_PER_HOUR: f64 = 3.6e9;
     let value = us as f64;
     match us {
-        ..1_000 => format!("{us}us"),
-        ..999_500 => format!("{}ms", three_digits(value / 1e3)),
-        ..=99_999_000_000 => format!("{}s", three_digits(value / 1e6)),
+        0..1_000 => format!("{us}us"),
+        1_000..999_500 => format!("{}ms", three_digits(value / 1e3)),
+        999_500..=99_999_000_000 => format!("{}s", three_digits(value / 1e6)),
         _ => format!("{}h", three_digits(value / US_PER_HOUR)),
     }
 }
@@ -242,8 +242,8 @@ fn time(us: u64) -> String {
 /// A number of at most seven characters.
 fn integer(value: u64) -> String {
     match value {
-        ..10_000_000 => value.to_string(),
-        ..10_000_000_000 => format!("{}M", three_digits(value as f64 / 1e6)),
+        0..10_000_000 => value.to_string(),
+        10_000_000..10_000_000_000 => format!("{}M", three_digits(value as f64 / 1e6)),
         _ => format!("{}G", three_digits(value as f64 / 1e9)),
     }
 }

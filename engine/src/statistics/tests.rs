@@ -67,8 +67,8 @@ fn scenario() -> Statistics {
 }
 
 /// A distribution of one value.
-fn single(value: u64) -> Option<Distribution> {
-    Some(Distribution {
+fn single(value: u64) -> Distribution {
+    Distribution {
         count: 1,
         mean: value as f64,
         min: value,
@@ -76,7 +76,7 @@ fn single(value: u64) -> Option<Distribution> {
         p95: value,
         p99: value,
         max: value,
-    })
+    }
 }
 
 #[test]
@@ -121,32 +121,36 @@ fn requests_are_measured_in_their_buckets_as_computed_by_hand() {
     );
     assert_eq!(greedy.tenant, TenantLabel::Nobody);
     let found = greedy.requests;
-    assert_eq!(found.ttft_us, single(10_000));
-    assert_eq!(found.tpot_us, single(10_500));
-    assert_eq!(found.queue_us, single(2_000));
+    assert_eq!(found.ttft_us, Some(single(10_000)));
+    assert_eq!(found.tpot_us, Some(single(10_500)));
+    assert_eq!(found.queue_us, Some(single(2_000)));
     assert_eq!(found.parked_us, None);
-    assert_eq!(found.total_us, single(31_000));
-    assert_eq!(found.cached_tokens, single(48));
-    assert_eq!(found.preemptions, single(0));
+    assert_eq!(found.total_us, Some(single(31_000)));
+    assert_eq!(found.cached_tokens, Some(single(48)));
+    assert_eq!(found.preemptions, Some(single(0)));
     assert_eq!((found.prompt_tokens, found.completion_tokens), (64, 3));
 
     assert_eq!(aborted.prompt_len, LengthClass::To256);
     let found = aborted.requests;
     assert_eq!((found.ttft_us, found.queue_us), (None, None));
     assert_eq!(found.cached_tokens, None);
-    assert_eq!(found.total_us, single(30_000));
+    assert_eq!(found.total_us, Some(single(30_000)));
 
     assert_eq!(structured.kind, SamplingKind::Structured);
     assert_eq!(structured.prompt_len, LengthClass::To1024);
     assert_eq!(structured.tenant, TenantLabel::Named("acme".to_owned()));
     let found = structured.requests;
-    assert_eq!(found.ttft_us, single(30_000));
+    assert_eq!(found.ttft_us, Some(single(30_000)));
     assert_eq!(found.tpot_us, None, "one token has no time per token");
-    assert_eq!(found.queue_us, single(1_000));
-    assert_eq!(found.parked_us, single(5_000));
-    assert_eq!(found.cached_tokens, single(0), "the first admission counts");
+    assert_eq!(found.queue_us, Some(single(1_000)));
+    assert_eq!(found.parked_us, Some(single(5_000)));
+    assert_eq!(
+        found.cached_tokens,
+        Some(single(0)),
+        "the first admission counts"
+    );
     assert_eq!(found.recomputed_cached_tokens, 32);
-    assert_eq!(found.preemptions, single(1));
+    assert_eq!(found.preemptions, Some(single(1)));
 
     assert_eq!(report.requests.num_requests, 3);
     assert_eq!(report.requests.total_us.unwrap().count, 3);
@@ -193,7 +197,7 @@ preemptions               1
 most at a time            2 running, 3 waiting, 1 parked
 ";
 
-/// Quantiles that are not the greatest value are middles of histogram buckets: 30,080 us for 30,000.
+/// Quantiles that are not the greatest value are middles of histogram cells: 30,080 us for 30,000.
 const BUCKET_TABLE: &str = "
 sampling   prompt output tenant       requests        TTFT    TPOT   queue   total  cached preempt
 greedy       <=64   <=64 -                   1 P50  10.0ms  10.5ms  2.00ms  31.0ms      48       0
@@ -294,7 +298,7 @@ fn a_clock_that_runs_backwards_gives_zero() {
         found.parked_us,
         found.total_us,
     ] {
-        assert_eq!(measure, single(0));
+        assert_eq!(measure, Some(single(0)));
     }
 }
 
