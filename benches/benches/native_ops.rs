@@ -42,8 +42,9 @@ fn step(num_computed: usize, num_tokens: usize, sampling: &[SamplingRow]) -> Ste
         tokens: num_tokens,
         seqs: 1,
         logit_rows: sampling.len(),
-        copies: 0,
         blocks_per_seq: vec![blocks],
+        copies: vec![0],
+        ..StepCapacity::default()
     });
     let zeros = vec![0; num_tokens];
     let arrays = StepArrays {
@@ -54,14 +55,15 @@ fn step(num_computed: usize, num_tokens: usize, sampling: &[SamplingRow]) -> Ste
         context_lens: &[context_len as u32],
         logit_rows: &vec![0; sampling.len()],
         sampling,
-        block_copies: &[],
         groups: &[GroupArrays {
             slot_mapping: &zeros,
             block_tables: &(1..=blocks as u32).collect::<Vec<_>>(),
             blocks_per_seq: blocks,
             num_blocks: blocks + 1,
             block_size: BLOCK_SIZE,
+            block_copies: &[],
         }],
+        ..StepArrays::default()
     };
     step.fill(&arrays, 1)
         .expect("the step fits the buffer made for it");
@@ -226,15 +228,7 @@ fn sample_one_row(bencher: Bencher<'_, '_>, (vocab_size, temperature, spread): (
         .iter()
         .map(|logit| logit * spread)
         .collect();
-    let words = step(
-        0,
-        1,
-        &[SamplingRow {
-            temperature,
-            seed: 5,
-            position: 9,
-        }],
-    );
+    let words = step(0, 1, &[SamplingRow::plain(temperature, 5, 9)]);
     let mut verdicts = [0; 2];
     let threads = threads();
     bencher

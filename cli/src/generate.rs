@@ -5,8 +5,8 @@ use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result, anyhow, bail};
 use forerun_engine::{
-    Engine, EngineConfig, Event, FinishReason, KvGroupConfig, Request, SamplingParams, StopParams,
-    TokenId, Usage, Vocabulary,
+    Engine, Event, FinishReason, Request, SamplingParams, StopParams, Timestamp, TokenId, Usage,
+    Vocabulary,
 };
 use forerun_models::devices::{self, DeviceEntry, DeviceHardware};
 use forerun_models::model::{LoadOptions, LoadedModel, ModelFiles};
@@ -167,6 +167,7 @@ fn request(prompt_ids: &[TokenId], sampling: &SamplingArgs) -> Request {
         sampling: SamplingParams {
             temperature: sampling.temperature,
             seed: sampling.seed.unwrap_or_else(new_seed),
+            ..SamplingParams::default()
         },
         stop: StopParams {
             max_tokens: Some(u32::try_from(sampling.max_tokens).unwrap_or(u32::MAX)),
@@ -178,6 +179,7 @@ fn request(prompt_ids: &[TokenId], sampling: &SamplingArgs) -> Request {
             ignore_eos: sampling.ignore_eos,
             ..StopParams::default()
         },
+        ..Request::default()
     }
 }
 
@@ -204,14 +206,15 @@ fn generate<W: Write>(
     request: Request,
     mut sink: TextSink<'_, W>,
 ) -> Result<Finished> {
-    let config = engine_config(&loaded);
+    let config = loaded.engine_config(STEP_TOKENS_MAX, 1);
     let mut engine = Engine::new(config, loaded.runner, VocabularyOf(tokenizer))?;
-    engine.add_request(request)?;
     let started = Instant::now();
+    engine.add_request(request, Timestamp(0))?;
     let mut clock = Clock::default();
     let mut token_ids = Vec::new();
+    let mut end = None;
     loop {
-        for event in engine.step().iter() {
+        for event in engine.step(Timestamp(started.elapsed().as_micros() as u64)).iter() {
             match event {
                 Event::Token { token, text, .. } => {
                     clock.last_token = started.elapsed();
@@ -219,14 +222,13 @@ fn generate<W: Write>(
                     token_ids.push(token.0);
                     sink.push(text)?;
                 }
-                Event::Finished {
-                    reason,
-                    usage,
-                    text,
-                    ..
-                } => {
+                Event::SampleFinished { reason, text, .. } => {
                     sink.push(text)?;
-                    let (reason, text) = (reason.clone(), sink.finish()?);
+                    end = Some(reason.clone());
+                }
+                Event::Finished { usage, .. } => {
+                    let reason = end.take().unwrap_or(FinishReason::Aborted);
+                    let text = sink.finish()?;
                     return Ok(Finished {
                         text,
                         token_ids,
@@ -235,25 +237,9 @@ fn generate<W: Write>(
                         clock,
                     });
                 }
+                Event::PromptToken { .. } => {}
             }
         }
-    }
-}
-
-fn engine_config(loaded: &LoadedModel) -> EngineConfig {
-    let config = &loaded.config;
-    EngineConfig {
-        block_size: loaded.plan.block_size,
-        groups: vec![KvGroupConfig {
-            num_blocks: loaded.plan.num_blocks,
-            window: None,
-        }],
-        step_tokens_max: STEP_TOKENS_MAX,
-        step_seqs_max: 1,
-        max_seq_len: config.max_seq_len,
-        vocab_size: config.vocab_size,
-        eos_token_ids: config.eos_ids.iter().map(|&id| TokenId(id)).collect(),
-        prefix_cache: forerun_engine::PrefixCacheConfig::default(),
     }
 }
 

@@ -81,7 +81,9 @@ pub use sampling_rows::{RowPurpose, SamplingRow, TokenBias};
 pub use scheduler::{Admission, ScheduledSeq, StepPlan};
 pub use scheduling_config::{SchedulingConfig, SchedulingPolicy};
 pub use statistics::{
-    MissKind, RequestFacts, SamplingKind, Statistics, StatisticsReport, StepFacts,
+    Bin, BucketReport, Distribution, EngineReport, LengthClass, MeanMax, MissCounts, MissKind,
+    PrefixReport, RequestFacts, RequestsReport, SamplingKind, Statistics, StatisticsReport,
+    StepFacts, TenantLabel,
 };
 pub use step_batch::{BatchSeq, CarriedToken, GroupBatch, StepBatch};
 pub use stop_strings::StopStrings;

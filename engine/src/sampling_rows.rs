@@ -46,6 +46,30 @@ pub struct SamplingRow {
     pub logprobs: Option<LogprobsParams>,
 }
 
+impl SamplingRow {
+    /// A row with the numbers of `params` and nothing else: no history, bias or mask.
+    pub fn new(params: &SamplingParams, position: u32) -> Self {
+        Self {
+            temperature: params.temperature,
+            seed: params.seed,
+            position,
+            top_k: params.top_k,
+            top_p: params.top_p,
+            min_p: params.min_p,
+            typical_p: params.typical_p,
+            repetition_penalty: params.repetition_penalty,
+            presence_penalty: params.presence_penalty,
+            frequency_penalty: params.frequency_penalty,
+            history: (0, 0),
+            carried_row: None,
+            bias: (0, 0),
+            mask: None,
+            target: None,
+            logprobs: None,
+        }
+    }
+}
+
 /// Added to the logit of a token: `-inf` bans it.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct TokenBias {
@@ -133,7 +157,7 @@ impl StepBatch {
             bias: (bias_start, self.bias.len() as u32),
             mask,
             logprobs: sequence.logprobs,
-            ..plain_row(&sequence.sampling, sequence.next_position() as u32)
+            ..SamplingRow::new(&sequence.sampling, sequence.next_position() as u32)
         }
     }
 
@@ -213,7 +237,7 @@ impl StepBatch {
                     num_top: scores.num_top,
                     kind: LogprobsKind::Raw,
                 }),
-                ..plain_row(&SamplingParams::default(), position as u32)
+                ..SamplingRow::new(&SamplingParams::default(), position as u32)
             };
             let token = (first_token + position - first) as u32;
             let position = position as u32;
@@ -226,27 +250,5 @@ impl StepBatch {
         self.logit_seqs.push(index);
         self.purposes.push(purpose);
         self.sampling.push(row);
-    }
-}
-
-/// A row with the numbers of `params` and nothing else.
-fn plain_row(params: &SamplingParams, position: u32) -> SamplingRow {
-    SamplingRow {
-        temperature: params.temperature,
-        seed: params.seed,
-        position,
-        top_k: params.top_k,
-        top_p: params.top_p,
-        min_p: params.min_p,
-        typical_p: params.typical_p,
-        repetition_penalty: params.repetition_penalty,
-        presence_penalty: params.presence_penalty,
-        frequency_penalty: params.frequency_penalty,
-        history: (0, 0),
-        carried_row: None,
-        bias: (0, 0),
-        mask: None,
-        target: None,
-        logprobs: None,
     }
 }

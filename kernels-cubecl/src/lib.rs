@@ -3,7 +3,8 @@
 //!
 //! An op is a folder: `mod.rs` has the contract and the function that takes burn tensors, `cube.rs`
 //! the kernel and its launch, `flex.rs` the twin on slices. [`backend::KernelBackend`] connects the
-//! three. Around them: [`spec`] (what an op must be told), [`step_inputs`] (the integers of a step),
+//! three. Around them: [`spec`] (what an op must be told), [`step_inputs`] (the integers of a step), [`readback`] (verdicts on
+//! their way to the host),
 //! [`packed`] and [`matrix`] (weights), [`threads`] and `simd` (the CPU), [`launch`],
 //! `elementary` and [`compile`] (GPUs).
 
@@ -13,6 +14,7 @@
     reason = "SIMD, the worker pool and unchecked launches; each use says why it is sound"
 )]
 
+pub mod advance;
 pub mod backend;
 mod check;
 pub mod compile;
@@ -26,9 +28,12 @@ pub mod kv_write;
 pub mod launch;
 pub mod limits;
 pub mod linear;
+pub mod logits_process;
+pub mod logprobs;
 pub mod matrix;
 pub mod packed;
 pub mod paged_attention;
+pub mod readback;
 pub mod rms_norm;
 pub mod rope;
 pub mod sample;

@@ -37,16 +37,24 @@ pub(crate) struct WeightSource<'a> {
     pub(crate) block_size: usize,
 }
 
-/// Where the layers of a model keep K and V, in layer order.
+/// Where the layers of a model keep K and V, in layer order: those with one window are one KV group.
 pub(crate) fn kv_specs(config: &ModelConfig, block_size: usize) -> Vec<KvSpec> {
-    let spec = KvSpec {
-        group: 0,
+    let windows = config.kv_windows();
+    let spec = |window| KvSpec {
+        group: windows
+            .iter()
+            .position(|&other| other == window)
+            .expect("every layer's window is among the model's"),
         num_heads: config.num_heads,
         num_kv_heads: config.num_kv_heads,
         head_dim: config.head_dim,
         block_size,
     };
-    vec![spec; config.num_layers]
+    config
+        .layers
+        .iter()
+        .map(|layer| spec(layer.window))
+        .collect()
 }
 
 impl WeightSource<'_> {

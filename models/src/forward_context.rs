@@ -25,6 +25,15 @@ impl ForwardContext {
         }
     }
 
+    /// The same with a changed step buffer.
+    #[must_use]
+    pub fn map_step(self, change: impl FnOnce(Tensor<1, Int>) -> Tensor<1, Int>) -> Self {
+        Self {
+            step: change(self.step),
+            ..self
+        }
+    }
+
     /// The step buffer: a handle, not a copy.
     pub fn step(&self) -> Tensor<1, Int> {
         self.step.clone()

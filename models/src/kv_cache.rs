@@ -49,11 +49,12 @@ pub struct KvCache {
 }
 
 impl KvCache {
-    /// Zeroed pools, one per entry of `specs`, each of `num_blocks` blocks.
-    pub fn new(specs: &[KvSpec], num_blocks: usize, device: &Device) -> Self {
+    /// Zeroed pools, one per entry of `specs`, each of as many blocks as its KV group has in
+    /// `num_blocks`.
+    pub fn new(specs: &[KvSpec], num_blocks: &[usize], device: &Device) -> Self {
         let layers = specs
             .iter()
-            .map(|spec| LayerCache::new(spec, num_blocks, device))
+            .map(|spec| LayerCache::new(spec, num_blocks[spec.group], device))
             .collect();
         Self { layers }
     }

@@ -9,6 +9,7 @@ pub mod decoder;
 mod decoder_weights;
 mod dense;
 pub mod devices;
+mod engine_setup;
 pub mod forward_context;
 pub mod kv_cache;
 pub mod layers;

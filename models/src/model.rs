@@ -153,6 +153,7 @@ impl ModelFiles {
         memory_plan::plan(&PlanRequest {
             weight_bytes: self.file_bytes(),
             kv_specs: &decoder_weights::kv_specs(&self.config, options.block_size),
+            windows: &self.config.kv_windows(),
             max_seq_len: self.config.max_seq_len,
             kv_memory_bytes: options.kv_memory_bytes,
             kv_default_bytes_max: KV_DEFAULT_BYTES_MAX,
@@ -183,13 +184,14 @@ impl ModelFiles {
             decoder,
             device: options.device.clone(),
             kv_specs: decoder_weights::kv_specs(&self.config, options.block_size),
-            num_blocks: plan.num_blocks,
+            num_blocks: plan.groups.iter().map(|group| group.num_blocks).collect(),
             vocab_size: self.config.vocab_size,
             padding: if limits.is_native {
                 RowPadding::Exact
             } else {
                 RowPadding::PowersOfTwo
             },
+            steps_in_flight_max: if limits.is_native { 1 } else { 2 },
         });
         Ok(LoadedModel {
             config: self.config.clone(),

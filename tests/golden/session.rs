@@ -4,8 +4,8 @@
 //! table's would give other logits.
 
 use forerun_engine::{
-    BatchSeq, Generation, GroupBatch, RequestId, SamplingRow, SeqId, StepBatch, StepOutput,
-    TokenId, Verdict,
+    BatchSeq, Generation, GroupBatch, RequestId, SamplingParams, SamplingRow, SeqId, StepBatch,
+    StepOutput, TokenId, Verdict,
 };
 use forerun_models::devices::{self, DeviceChoice};
 use forerun_models::model::{ActivationMode, LoadOptions, ModelFiles};
@@ -23,6 +23,7 @@ const SEED: u64 = 7;
 pub(crate) struct Session {
     runner: ModelRunner,
     vocab_size: usize,
+    num_groups: usize,
     lens: [usize; SEQS_MAX],
 }
 
@@ -42,19 +43,26 @@ impl Session {
         let config = files.config();
         let slot_bytes = config.num_layers * 2 * config.num_kv_heads * config.head_dim * 4;
         let num_blocks = 1 + SEQS_MAX * BLOCKS_PER_SEQ;
+        // Groups with windows get a smaller share; these sessions keep every block.
+        let num_groups = config.kv_windows().len();
+        let kv_memory_bytes = num_groups * num_blocks * BLOCK_SIZE * slot_bytes;
         let options = LoadOptions {
             activations,
             block_size: BLOCK_SIZE,
-            kv_memory_bytes: Some((num_blocks * BLOCK_SIZE * slot_bytes) as u64),
+            kv_memory_bytes: Some(kv_memory_bytes as u64),
             ..LoadOptions::new(entry.device().clone())
         };
         let loaded = files
             .load(&options)
             .unwrap_or_else(|error| panic!("{error}"));
+        for group in &loaded.plan.groups {
+            assert!(group.num_blocks >= num_blocks, "{}", loaded.plan);
+        }
         let vocab_size = loaded.config.vocab_size;
         Self {
             runner: loaded.runner,
             vocab_size,
+            num_groups,
             lens: [0; SEQS_MAX],
         }
     }
@@ -159,7 +167,7 @@ impl Session {
     }
 
     fn batch(&self, chunks: &[Chunk<'_>]) -> StepBatch {
-        let mut batch = StepBatch::new(0);
+        let mut batch = StepBatch::new(0, self.vocab_size);
         let mut group = GroupBatch {
             blocks_per_seq: BLOCKS_PER_SEQ,
             ..GroupBatch::default()
@@ -180,11 +188,11 @@ impl Session {
                     batch.logit_rows.push(batch.token_ids.len() as u32);
                     batch.logit_seqs.push(index as u32);
                     let position = position as u32 + 1;
-                    batch.sampling.push(SamplingRow {
-                        temperature: 0.0,
+                    let params = SamplingParams {
                         seed: SEED,
-                        position,
-                    });
+                        ..SamplingParams::default()
+                    };
+                    batch.sampling.push(SamplingRow::new(&params, position));
                 }
                 batch.token_ids.push(chunk.ids[offset]);
                 batch.positions.push(position as u32);
@@ -198,7 +206,7 @@ impl Session {
             batch.context_lens.push(end as u32);
             group.block_tables.extend(&table);
         }
-        batch.groups = vec![group];
+        batch.groups = vec![group; self.num_groups];
         batch
     }
 }

@@ -117,8 +117,12 @@ impl RequestFacts {
         self.num_preemptions += 1;
     }
 
+    /// Its prompt, which came in pieces, has so many tokens by now.
+    pub fn set_prompt_tokens(&mut self, prompt_tokens: usize) {
+        self.prompt_tokens = prompt_tokens;
+    }
+
     /// It has a grammar.
-    pub fn set_prompt_tokens(&mut self, _n: usize) {}
     pub fn set_structured(&mut self) {
         self.kind = SamplingKind::Structured;
     }

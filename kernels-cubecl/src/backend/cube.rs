@@ -65,6 +65,26 @@ impl KernelBackend for CubeBackend {
         crate::gather_rows::cube::gather_rows(x, &contiguous(step), num_rows)
     }
 
+    fn advance(step: CubeTensor, previous: CubeTensor) -> CubeTensor {
+        crate::advance::cube::advance(step, previous)
+    }
+
+    fn logits_process(logits: CubeTensor, step: CubeTensor) -> CubeTensor {
+        crate::logits_process::cube::logits_process(logits, &contiguous(step))
+    }
+
+    fn logprobs(
+        raw: CubeTensor,
+        processed: CubeTensor,
+        verdicts: CubeTensor,
+        step: CubeTensor,
+        num_top: usize,
+    ) -> CubeTensor {
+        let distributions = [contiguous(raw), contiguous(processed)];
+        let verdicts = contiguous(verdicts);
+        crate::logprobs::cube::logprobs(&distributions, &verdicts, &contiguous(step), num_top)
+    }
+
     fn sample(logits: CubeTensor, step: CubeTensor) -> CubeTensor {
         crate::sample::cube::sample(logits, &contiguous(step))
     }

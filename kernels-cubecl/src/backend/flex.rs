@@ -115,7 +115,11 @@ impl KernelBackend for Flex {
 
     fn kv_copy(pool: FlexTensor, step: FlexTensor, spec: KvSpec) -> FlexTensor {
         let mut pool = writable(pool);
-        crate::kv_copy::flex::kv_copy(pool.storage_mut(), view(&step).block_copies(), &spec);
+        crate::kv_copy::flex::kv_copy(
+            pool.storage_mut(),
+            view(&step).block_copies(spec.group),
+            &spec,
+        );
         pool
     }
 
@@ -166,6 +170,56 @@ impl KernelBackend for Flex {
         tensor(out, [num_rows, columns])
     }
 
+    fn advance(step: FlexTensor, previous: FlexTensor) -> FlexTensor {
+        let row_words = previous.layout().shape()[1];
+        let previous = words(&previous);
+        let mut step = writable_words(step);
+        crate::advance::flex::advance(step.storage_mut(), &previous, row_words);
+        step
+    }
+
+    fn logits_process(logits: FlexTensor, step: FlexTensor) -> FlexTensor {
+        let [num_rows, vocab_size] = [logits.layout().shape()[0], logits.layout().shape()[1]];
+        let step = view(&step);
+        let live = step.num_logit_rows().min(num_rows);
+        let mut logits = writable(logits);
+        crate::logits_process::flex::logits_process(
+            threads::process(),
+            &mut logits.storage_mut()[..live * vocab_size],
+            vocab_size,
+            step,
+        );
+        logits
+    }
+
+    fn logprobs(
+        raw: FlexTensor,
+        processed: FlexTensor,
+        verdicts: FlexTensor,
+        step: FlexTensor,
+        num_top: usize,
+    ) -> FlexTensor {
+        let [num_rows, vocab_size] = [raw.layout().shape()[0], raw.layout().shape()[1]];
+        let row_words = crate::logprobs::ROW_WORDS + 2 * num_top;
+        let step = view(&step);
+        let live = step.num_logit_rows().min(num_rows);
+        let mut out = vec![0u32; num_rows * row_words];
+        crate::logprobs::flex::logprobs(
+            threads::process(),
+            &crate::logprobs::flex::Inputs {
+                raw: &floats(&raw),
+                processed: &floats(&processed),
+                verdicts: &words(&verdicts),
+                vocab_size,
+                step,
+            },
+            row_words,
+            &mut out[..live * row_words],
+        );
+        let layout = Layout::contiguous(Shape::from([num_rows, row_words]));
+        FlexTensor::new(Bytes::from_elems(out), layout, DType::U32)
+    }
+
     fn sample(logits: FlexTensor, step: FlexTensor) -> FlexTensor {
         let [num_rows, vocab_size] = [logits.layout().shape()[0], logits.layout().shape()[1]];
         let step = view(&step);
@@ -188,6 +242,14 @@ fn floats(tensor: &FlexTensor) -> std::borrow::Cow<'_, [f32]> {
     match tensor.as_slice::<f32>() {
         Some(values) => values.into(),
         None => tensor.to_contiguous().storage::<f32>().to_vec().into(),
+    }
+}
+
+/// The words of a tensor in row-major order; copied only if they lie otherwise.
+fn words(tensor: &FlexTensor) -> std::borrow::Cow<'_, [u32]> {
+    match tensor.as_slice::<u32>() {
+        Some(values) => values.into(),
+        None => tensor.to_contiguous().storage::<u32>().to_vec().into(),
     }
 }
 
@@ -214,15 +276,35 @@ fn tensor(values: Vec<f32>, shape: impl Into<Shape>) -> FlexTensor {
 
 /// The tensor in row-major order, and ours alone to write to: copied, and counted, if it is shared.
 fn writable(tensor: FlexTensor) -> FlexTensor {
-    let whole = tensor.layout().is_contiguous()
-        && tensor.layout().start_offset() == 0
-        && tensor.bytes().len() == tensor.layout().num_elements() * DType::F32.size();
-    if whole && tensor.is_unique() {
+    if is_ours(&tensor) {
         return tensor;
     }
     copies::count();
     let values = floats(&tensor).into_owned();
     self::tensor(values, tensor.layout().shape().clone())
+}
+
+/// As [`writable`], for words.
+fn writable_words(tensor: FlexTensor) -> FlexTensor {
+    if is_ours(&tensor) {
+        return tensor;
+    }
+    copies::count();
+    let layout = Layout::contiguous(tensor.layout().shape().clone());
+    FlexTensor::new(
+        Bytes::from_elems(words(&tensor).into_owned()),
+        layout,
+        DType::U32,
+    )
+}
+
+/// Whether a tensor of 32-bit values is whole, in row-major order, and has one owner.
+fn is_ours(tensor: &FlexTensor) -> bool {
+    let layout = tensor.layout();
+    let whole = layout.is_contiguous()
+        && layout.start_offset() == 0
+        && tensor.bytes().len() == layout.num_elements() * DType::F32.size();
+    whole && tensor.is_unique()
 }
 
 /// Where the bytes of a native tensor begin.

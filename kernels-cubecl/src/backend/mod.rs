@@ -88,6 +88,21 @@ pub trait KernelBackend: Backend {
         num_rows: usize,
     ) -> FloatTensor<Self>;
 
+    /// The step with the tokens of the previous step's verdicts filled in.
+    fn advance(step: IntTensor<Self>, previous: IntTensor<Self>) -> IntTensor<Self>;
+
+    /// Biases, penalties, masks and filters of each row.
+    fn logits_process(logits: FloatTensor<Self>, step: IntTensor<Self>) -> FloatTensor<Self>;
+
+    /// Verdicts, and the logprobs that rows ask for.
+    fn logprobs(
+        raw: FloatTensor<Self>,
+        processed: FloatTensor<Self>,
+        verdicts: IntTensor<Self>,
+        step: IntTensor<Self>,
+        num_top: usize,
+    ) -> IntTensor<Self>;
+
     /// Token and status of each row of logits.
     fn sample(logits: FloatTensor<Self>, step: IntTensor<Self>) -> IntTensor<Self>;
 }

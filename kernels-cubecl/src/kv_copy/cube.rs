@@ -4,7 +4,7 @@
 
 use crate::launch::{CompileTarget, buffer, cube_count, units_per_cube, writable};
 use crate::spec::KvSpec;
-use crate::step_inputs::header;
+use crate::step_inputs::{group_header, group_header_offset};
 use burn_cubecl::tensor::CubeTensor;
 use cubecl::ir::DeviceProperties;
 use cubecl::prelude::*;
@@ -15,6 +15,7 @@ const NUM_CUBES: usize = 64;
 /// Everything the kernel is compiled for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Blueprint {
+    group: usize,
     block_len: usize,
     units: u32,
 }
@@ -23,6 +24,7 @@ impl Blueprint {
     fn new(properties: &DeviceProperties, spec: &KvSpec) -> Self {
         let block_len = 2 * spec.num_kv_heads * spec.block_size * spec.head_dim;
         Self {
+            group: spec.group,
             block_len,
             units: units_per_cube(properties, block_len),
         }
@@ -64,8 +66,9 @@ pub(crate) fn kernels(target: &CompileTarget, spec: KvSpec) -> Vec<Box<dyn CubeK
 #[cube(launch_unchecked, create_dummy_kernel)]
 fn kv_copy_kernel(pool: &mut [f32], step: &[u32], #[comptime] blueprint: Blueprint) {
     let block_len = comptime!(blueprint.block_len);
-    let num_values = step[header::NUM_COPIES] as usize * block_len;
-    let copies = step[header::COPIES] as usize;
+    let group = comptime!(group_header_offset(blueprint.group));
+    let num_values = step[group + group_header::NUM_COPIES] as usize * block_len;
+    let copies = step[group + group_header::COPIES] as usize;
     let stride = comptime!(NUM_CUBES * blueprint.units as usize);
     for i in range_stepped(ABSOLUTE_POS, num_values, stride) {
         let copy = copies + 2 * (i / block_len);

@@ -4,7 +4,7 @@
 //! | name | shape | dtype | layout | meaning, range |
 //! |---|---|---|---|---|
 //! | pool | `[N, 2, G, B, D]` | f32 | contiguous | in place |
-//! | copies | pairs of the step | u32 | | source and destination block, `< N` |
+//! | copies | pairs of the spec's group of the step | u32 | | source and destination block, `< N` |
 //!
 //! # Formula
 //! `pool[destination] = pool[source]` for each pair
@@ -40,7 +40,7 @@ use burn::tensor::{Int, Tensor};
 pub(crate) mod cube;
 pub mod flex;
 
-/// Makes the block copies of the step in the pool, which is moved through: with one owner they are
+/// Makes the block copies of the spec's group in the pool, which is moved through: with one owner they are
 /// in place.
 ///
 /// # Shapes

@@ -4,7 +4,7 @@
 
 use crate::elementary::ln;
 use crate::launch::{CompileTarget, buffer, contiguous, cube_count, empty, units_per_cube};
-use crate::step_inputs::{SAMPLING_WORDS, header};
+use crate::step_inputs::{SAMPLING_WORDS, TEMPERATURE_MIN, header, word};
 use burn_backend::{DType, Shape};
 use burn_cubecl::tensor::CubeTensor;
 use cubecl::ir::DeviceProperties;
@@ -66,8 +66,6 @@ pub(crate) fn kernels(target: &CompileTarget, vocab_size: usize) -> Vec<Box<dyn 
 const SEEN_FINITE: u32 = 1;
 /// A logit was not a number, or plus infinity.
 const SEEN_BAD: u32 = 2;
-/// Below this a row is greedy.
-const TEMPERATURE_MIN: f32 = 1e-6;
 
 /// No token of any vocabulary.
 const NO_TOKEN: i64 = u32::MAX as i64;
@@ -109,7 +107,7 @@ fn sample_kernel(
     let seen = cube_or(seen, &mut words, units);
 
     let parameters = step[header::SAMPLING] as usize + select(live, row, 0usize) * SAMPLING_WORDS;
-    let temperature = f32::from_bits(step[parameters]);
+    let temperature = f32::from_bits(step[parameters + word::TEMPERATURE]);
     let noisy = temperature >= TEMPERATURE_MIN;
     let divisor = select(noisy, temperature, 1.0f32);
     let mut best_score = f32::min_value();
@@ -121,9 +119,9 @@ fn sample_kernel(
             let mut score = (logit - highest) / divisor;
             if noisy {
                 score += gumbel(
-                    step[parameters + 1],
-                    step[parameters + 2],
-                    step[parameters + 3],
+                    step[parameters + word::SEED_LOW],
+                    step[parameters + word::SEED_HIGH],
+                    step[parameters + word::POSITION],
                     token_id,
                 );
             }

@@ -21,6 +21,9 @@
 //! gumbel   = -ln(-ln u)                           finite: between -2.82 and 16.64
 //! ```
 //!
+//! Word 2 of the counter is the purpose of the noise: 0 here; drafting and acceptance will have
+//! others, so that no two draws for one position share noise unless they mean to. Word 3 is 0.
+//!
 //! 23 bits and not 24: `2^24 - 1 + 0.5` rounds to `2^24` in f32, u would be 1 and its noise
 //! infinite, once in 16 million draws, which is every 64th step of a vocabulary of 262144.
 //! `ln` must have a small *relative* error near 1: the tokens with the most noise have u there.

@@ -1,7 +1,9 @@
 //! Checks on a step before it is packed: kernels read and write memory by these indices and trust
 //! them.
 
-use super::{StepArrays, StepInputsError};
+use super::{
+    LOGPROBS_TOP_MAX, OUTPUT_COUNT_BITS, SamplingRow, StepArrays, StepInputsError, mask_row_words,
+};
 
 /// Checks lengths, indices, and that each position lies inside its context and block table.
 pub(super) fn check(step: &StepArrays<'_>, vocab_size: usize) -> Result<(), StepInputsError> {
@@ -16,6 +18,7 @@ pub(super) fn check(step: &StepArrays<'_>, vocab_size: usize) -> Result<(), Step
     below("seq_of_token", step.seq_of_token, num_seqs)?;
     below("query_offsets", step.query_offsets, num_tokens + 1)?;
     below("logit_rows", step.logit_rows, num_tokens)?;
+    check_sampling(step, vocab_size)?;
     for arrays in step.groups {
         length("slot_mapping", arrays.slot_mapping.len(), num_tokens)?;
         length(
@@ -29,7 +32,7 @@ pub(super) fn check(step: &StepArrays<'_>, vocab_size: usize) -> Result<(), Step
             arrays.num_blocks * arrays.block_size,
         )?;
         below("block_tables", arrays.block_tables, arrays.num_blocks)?;
-        for &(source, destination) in step.block_copies {
+        for &(source, destination) in arrays.block_copies {
             below("block_copies", &[source, destination], arrays.num_blocks)?;
         }
         for (token, &position) in step.positions.iter().enumerate() {
@@ -48,6 +51,82 @@ pub(super) fn check(step: &StepArrays<'_>, vocab_size: usize) -> Result<(), Step
         }
     }
     Ok(())
+}
+
+/// Checks what rows refer to: history, biases, masks, targets, the previous step's verdicts.
+fn check_sampling(step: &StepArrays<'_>, vocab_size: usize) -> Result<(), StepInputsError> {
+    for (index, entry) in step.history.iter().enumerate() {
+        entry_below("history", index, entry.token, vocab_size)?;
+        let limit = OUTPUT_COUNT_BITS as usize + 1;
+        entry_below("history counts", index, entry.output_count, limit)?;
+    }
+    for (index, &(token, _)) in step.bias.iter().enumerate() {
+        entry_below("bias", index, token, vocab_size)?;
+    }
+    for (index, carried) in step.carried.iter().enumerate() {
+        entry_below("carried", index, carried.token, step.token_ids.len())?;
+        entry_below("carried rows", index, carried.row, step.previous_rows)?;
+    }
+    let row_words = mask_row_words(vocab_size);
+    let mask_rows = step.masks.len() / row_words.max(1);
+    length("masks", step.masks.len(), mask_rows * row_words)?;
+    for (row, sampling) in step.sampling.iter().enumerate() {
+        range(
+            "sampling history",
+            row,
+            sampling.history,
+            step.history.len(),
+        )?;
+        range("sampling bias", row, sampling.bias, step.bias.len())?;
+        check_row(row, sampling, (vocab_size, mask_rows, step.previous_rows))?;
+    }
+    Ok(())
+}
+
+/// Checks the indices of one row against the vocabulary, the masks and the previous verdicts.
+fn check_row(
+    row: usize,
+    sampling: &SamplingRow,
+    (vocab_size, mask_rows, previous_rows): (usize, usize, usize),
+) -> Result<(), StepInputsError> {
+    let within = |array, value: Option<u32>, limit| {
+        value.map_or(Ok(()), |value| entry_below(array, row, value, limit))
+    };
+    let num_top = sampling.logprobs.map(|logprobs| logprobs.num_top);
+    within("sampling mask", sampling.mask, mask_rows)?;
+    within("sampling carried_row", sampling.carried_row, previous_rows)?;
+    within("sampling target", sampling.target, vocab_size)?;
+    let top_max = LOGPROBS_TOP_MAX.min(vocab_size);
+    within("sampling num_top", num_top, top_max + 1)
+}
+
+/// Checks that a half-open range ascends and ends inside.
+fn range(
+    array: &'static str,
+    index: usize,
+    (start, end): (u32, u32),
+    len: usize,
+) -> Result<(), StepInputsError> {
+    entry_below(array, index, end, len + 1)?;
+    entry_below(array, index, start, end as usize + 1)
+}
+
+fn entry_below(
+    array: &'static str,
+    index: usize,
+    value: u32,
+    limit: usize,
+) -> Result<(), StepInputsError> {
+    if (value as usize) < limit {
+        Ok(())
+    } else {
+        Err(StepInputsError::Index {
+            array,
+            index,
+            value,
+            limit,
+        })
+    }
 }
 
 fn length(array: &'static str, found: usize, expected: usize) -> Result<(), StepInputsError> {

@@ -2,10 +2,11 @@
 //! storage buffer for them (wgpu allows few).
 //!
 //! ```text
-//! word  0                16                 16 + 4 * MAX_GROUPS
-//!       | header (16)    | group headers    | token_ids | positions | seq_of_token | query_offsets
-//!       | context_lens | logit_rows | sampling (4 per row) | block_copies (2 per copy)
-//!       | per group: slot_mapping | block_tables
+//! word  0             20              20 + 5 * GROUPS_MAX
+//!       | header (20) | group headers | token_ids | positions | seq_of_token | query_offsets
+//!       | context_lens | logit_rows | sampling (21 per row) | history (2 per entry)
+//!       | bias (2 per entry) | masks (V / 32 per row) | carried (2 per token)
+//!       | per group: slot_mapping | block_tables | block_copies (2 per copy)
 //! ```
 //!
 //! Header and group headers hold the live counts and the offset of each section, so nothing that
@@ -13,81 +14,27 @@
 //! the [`StepCapacity`] alone, which the runner picks from a few buckets.
 //!
 //! Neighbours: filled by the model runner from the engine's `StepBatch`; read by every kernel that
-//! takes `step`.
+//! takes `step`. `layout` says where things lie, `sampling_row` how a row is sampled, `check` what is
+//! refused, `view` reads it back.
 
 use thiserror::Error;
 
 mod check;
+mod layout;
+mod sampling_row;
 mod view;
 
+pub use layout::{
+    BIAS_WORDS, CARRIED_WORDS, GROUP_WORDS, GROUPS_MAX, HEADER_WORDS, HISTORY_WORDS, IN_PROMPT,
+    OUTPUT_COUNT_BITS, StepCapacity, group_header, group_header_offset, header, mask_row_words,
+};
+pub use sampling_row::{
+    LOGPROBS_TOP_MAX, LogprobsKind, LogprobsRow, SAMPLING_WORDS, SamplingRow, TEMPERATURE_MIN,
+    flag, word,
+};
 pub use view::StepView;
 
-/// Words of the fixed header.
-pub const HEADER_WORDS: usize = 16;
-/// Most KV groups one step can carry.
-pub const GROUPS_MAX: usize = 8;
-/// Words of one group header.
-pub const GROUP_WORDS: usize = 4;
-/// Words of one row of sampling parameters: temperature (f32 bits), seed (low, high), position.
-pub const SAMPLING_WORDS: usize = 4;
-
-/// Header words: the live count, or the word offset of a section.
-pub mod header {
-    /// Tokens in this step (T).
-    pub const NUM_TOKENS: usize = 0;
-    /// Sequences in this step (S).
-    pub const NUM_SEQS: usize = 1;
-    /// Rows whose logits are wanted (R).
-    pub const NUM_LOGIT_ROWS: usize = 2;
-    /// Block copies to make before anything is written.
-    pub const NUM_COPIES: usize = 3;
-    /// Section of token ids, one per token.
-    pub const TOKEN_IDS: usize = 4;
-    /// Section of positions, one per token.
-    pub const POSITIONS: usize = 5;
-    /// Section of sequence indices in `0..S`, one per token.
-    pub const SEQ_OF_TOKEN: usize = 6;
-    /// Section of prefix sums of scheduled tokens, S + 1 words.
-    pub const QUERY_OFFSETS: usize = 7;
-    /// Section of context lengths (computed + scheduled), one per sequence.
-    pub const CONTEXT_LENS: usize = 8;
-    /// Section of token indices in `0..T` whose logits are wanted.
-    pub const LOGIT_ROWS: usize = 9;
-    /// Section of sampling parameters, [`super::SAMPLING_WORDS`] per logit row.
-    pub const SAMPLING: usize = 10;
-    /// Section of block copies: source, destination.
-    pub const COPIES: usize = 11;
-}
-
-/// Words of a group header, relative to its start.
-pub mod group_header {
-    /// Section of slots, one per token: where its K and V go.
-    pub const SLOT_MAPPING: usize = 0;
-    /// Section of block tables, row-major, one row per sequence.
-    pub const BLOCK_TABLES: usize = 1;
-    /// Words in one row of the block tables.
-    pub const BLOCKS_PER_SEQ: usize = 2;
-}
-
-/// Word offset of the header of group `group`.
-pub const fn group_header_offset(group: usize) -> usize {
-    HEADER_WORDS + group * GROUP_WORDS
-}
-
-/// How much a step buffer can hold. Two steps of one capacity have buffers of one length.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct StepCapacity {
-    /// Tokens.
-    pub tokens: usize,
-    /// Sequences.
-    pub seqs: usize,
-    /// Logit rows.
-    pub logit_rows: usize,
-    /// Block copies.
-    pub copies: usize,
-    /// Blocks per sequence, for each KV group.
-    pub blocks_per_seq: Vec<usize>,
-}
+use layout::Offsets;
 
 /// One KV group's part of a step.
 #[derive(Clone, Copy, Debug)]
@@ -102,21 +49,32 @@ pub struct GroupArrays<'a> {
     pub num_blocks: usize,
     /// Tokens per block.
     pub block_size: usize,
+    /// Block copies, source and destination. Destinations are distinct and no source.
+    pub block_copies: &'a [(u32, u32)],
 }
 
-/// Sampling parameters of one logit row.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct SamplingRow {
-    /// 0 means greedy.
-    pub temperature: f32,
-    /// Seed of the request's noise.
-    pub seed: u64,
-    /// Position the sampled token will take; with the seed it selects the noise.
-    pub position: u32,
+/// What a row's sequence holds of a token. A row's entries are of distinct tokens.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct TokenCount {
+    /// Token id.
+    pub token: u32,
+    /// How often it was generated, below 2^31.
+    pub output_count: u32,
+    /// Whether the prompt has it.
+    pub in_prompt: bool,
+}
+
+/// A token of this step that the previous step, still running, decides.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct CarriedToken {
+    /// Which of this step's tokens, below T.
+    pub token: u32,
+    /// Row of the previous step's verdicts.
+    pub row: u32,
 }
 
 /// The flat arrays of one step, borrowed from whoever planned it.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub struct StepArrays<'a> {
     /// `[T]`, each below the vocabulary size.
     pub token_ids: &'a [u32],
@@ -132,8 +90,17 @@ pub struct StepArrays<'a> {
     pub logit_rows: &'a [u32],
     /// `[R]`.
     pub sampling: &'a [SamplingRow],
-    /// Block copies, source and destination.
-    pub block_copies: &'a [(u32, u32)],
+    /// What the rows' sequences hold, in the ranges that [`SamplingRow::history`] names.
+    pub history: &'a [TokenCount],
+    /// Token and what is added to its logit, in the ranges that [`SamplingRow::bias`] names: distinct
+    /// tokens in a range. `-inf` bans a token; NaN and `+inf` make the row one that cannot be sampled.
+    pub bias: &'a [(u32, f32)],
+    /// Rows of [`mask_row_words`] words, token 0 in the lowest bit; a set bit allows a token.
+    pub masks: &'a [u32],
+    /// Tokens to be filled in by [`crate::advance`]; their `token_ids` are not read.
+    pub carried: &'a [CarriedToken],
+    /// Rows of the verdicts that the carried tokens come from.
+    pub previous_rows: usize,
     /// One per KV group.
     pub groups: &'a [GroupArrays<'a>],
 }
@@ -190,6 +157,12 @@ impl StepInputs {
             "{} KV groups, at most {GROUPS_MAX}",
             capacity.blocks_per_seq.len()
         );
+        assert!(
+            capacity.blocks_per_seq.len() == capacity.copies.len(),
+            "{} KV groups have tables, {} have copies",
+            capacity.blocks_per_seq.len(),
+            capacity.copies.len()
+        );
         let words = vec![0; Offsets::of(&capacity).end];
         Self { capacity, words }
     }
@@ -228,31 +201,40 @@ impl StepInputs {
         self.put(offsets.query_starts, step.query_offsets);
         self.put(offsets.context_lens, step.context_lens);
         self.put(offsets.logit_rows, step.logit_rows);
-        for (row, sampling) in step.sampling.iter().enumerate() {
-            let words = [
-                sampling.temperature.to_bits(),
-                sampling.seed as u32,
-                (sampling.seed >> 32) as u32,
-                sampling.position,
-            ];
-            self.put(offsets.sampling + row * SAMPLING_WORDS, &words);
+        self.put_sampling(step, &offsets);
+        for (i, carried) in step.carried.iter().enumerate() {
+            let words = [carried.token, carried.row];
+            self.put(offsets.carried + CARRIED_WORDS * i, &words);
         }
-        for (i, &(source, destination)) in step.block_copies.iter().enumerate() {
-            self.put(offsets.copies + 2 * i, &[source, destination]);
-        }
-        for (group, arrays) in step.groups.iter().enumerate() {
-            let (slots, tables) = offsets.groups[group];
-            self.put(slots, arrays.slot_mapping);
-            let row_len = self.capacity.blocks_per_seq[group];
-            for (seq, row) in arrays
-                .block_tables
-                .chunks_exact(arrays.blocks_per_seq)
-                .enumerate()
-            {
-                self.put(tables + seq * row_len, row);
+        for (index, arrays) in step.groups.iter().enumerate() {
+            let (group, row_len) = (offsets.groups[index], self.capacity.blocks_per_seq[index]);
+            self.put(group.slot_mapping, arrays.slot_mapping);
+            for (i, &(source, destination)) in arrays.block_copies.iter().enumerate() {
+                self.put(group.copies + 2 * i, &[source, destination]);
+            }
+            let rows = arrays.block_tables.chunks_exact(arrays.blocks_per_seq);
+            for (seq, row) in rows.enumerate() {
+                self.put(group.block_tables + seq * row_len, row);
             }
         }
         Ok(())
+    }
+
+    /// Sampling parameters, and what they refer to.
+    fn put_sampling(&mut self, step: &StepArrays<'_>, offsets: &Offsets) {
+        for (row, sampling) in step.sampling.iter().enumerate() {
+            self.put(offsets.sampling + row * SAMPLING_WORDS, &sampling.pack());
+        }
+        for (i, entry) in step.history.iter().enumerate() {
+            let in_prompt = if entry.in_prompt { IN_PROMPT } else { 0 };
+            let count = entry.output_count & OUTPUT_COUNT_BITS;
+            let words = [entry.token, count | in_prompt];
+            self.put(offsets.history + HISTORY_WORDS * i, &words);
+        }
+        for (i, &(token, bias)) in step.bias.iter().enumerate() {
+            self.put(offsets.bias + BIAS_WORDS * i, &[token, bias.to_bits()]);
+        }
+        self.put(offsets.masks, step.masks);
     }
 
     fn put(&mut self, offset: usize, values: &[u32]) {
@@ -264,7 +246,7 @@ impl StepInputs {
         words[header::NUM_TOKENS] = step.token_ids.len() as u32;
         words[header::NUM_SEQS] = step.context_lens.len() as u32;
         words[header::NUM_LOGIT_ROWS] = step.logit_rows.len() as u32;
-        words[header::NUM_COPIES] = step.block_copies.len() as u32;
+        words[header::NUM_CARRIED] = step.carried.len() as u32;
         words[header::TOKEN_IDS] = offsets.token_ids as u32;
         words[header::POSITIONS] = offsets.positions as u32;
         words[header::SEQ_OF_TOKEN] = offsets.seq_of_token as u32;
@@ -272,13 +254,22 @@ impl StepInputs {
         words[header::CONTEXT_LENS] = offsets.context_lens as u32;
         words[header::LOGIT_ROWS] = offsets.logit_rows as u32;
         words[header::SAMPLING] = offsets.sampling as u32;
-        words[header::COPIES] = offsets.copies as u32;
-        for (group, &(slots, tables)) in offsets.groups.iter().enumerate() {
+        words[header::HISTORY] = offsets.history as u32;
+        words[header::BIAS] = offsets.bias as u32;
+        words[header::MASKS] = offsets.masks as u32;
+        words[header::CARRIED] = offsets.carried as u32;
+        for (group, sections) in offsets.groups.iter().enumerate() {
+            let num_copies = step
+                .groups
+                .get(group)
+                .map_or(0, |arrays| arrays.block_copies.len());
             let start = group_header_offset(group);
-            words[start + group_header::SLOT_MAPPING] = slots as u32;
-            words[start + group_header::BLOCK_TABLES] = tables as u32;
+            words[start + group_header::SLOT_MAPPING] = sections.slot_mapping as u32;
+            words[start + group_header::BLOCK_TABLES] = sections.block_tables as u32;
             words[start + group_header::BLOCKS_PER_SEQ] =
                 self.capacity.blocks_per_seq[group] as u32;
+            words[start + group_header::COPIES] = sections.copies as u32;
+            words[start + group_header::NUM_COPIES] = num_copies as u32;
         }
     }
 
@@ -294,73 +285,32 @@ impl StepInputs {
                 })
             }
         };
-        fits("tokens", step.token_ids.len(), self.capacity.tokens)?;
-        fits("sequences", step.context_lens.len(), self.capacity.seqs)?;
-        fits(
-            "logit rows",
-            step.logit_rows.len(),
-            self.capacity.logit_rows,
-        )?;
-        fits(
-            "block copies",
-            step.block_copies.len(),
-            self.capacity.copies,
-        )?;
+        let capacity = &self.capacity;
+        fits("tokens", step.token_ids.len(), capacity.tokens)?;
+        fits("sequences", step.context_lens.len(), capacity.seqs)?;
+        fits("logit rows", step.logit_rows.len(), capacity.logit_rows)?;
+        fits("history entries", step.history.len(), capacity.history)?;
+        fits("biases", step.bias.len(), capacity.bias)?;
+        fits("words of masks", step.masks.len(), capacity.mask_words)?;
+        fits("carried tokens", step.carried.len(), capacity.carried)?;
         fits(
             "KV groups",
             step.groups.len(),
-            self.capacity.blocks_per_seq.len(),
+            capacity.blocks_per_seq.len(),
         )?;
         for (group, arrays) in step.groups.iter().enumerate() {
             fits(
                 "blocks per sequence",
                 arrays.blocks_per_seq,
-                self.capacity.blocks_per_seq[group],
+                capacity.blocks_per_seq[group],
+            )?;
+            fits(
+                "block copies",
+                arrays.block_copies.len(),
+                capacity.copies[group],
             )?;
         }
         Ok(())
-    }
-}
-
-/// Where each section starts, in words.
-struct Offsets {
-    token_ids: usize,
-    positions: usize,
-    seq_of_token: usize,
-    query_starts: usize,
-    context_lens: usize,
-    logit_rows: usize,
-    sampling: usize,
-    copies: usize,
-    /// Slot mapping and block tables of each group.
-    groups: Vec<(usize, usize)>,
-    end: usize,
-}
-
-impl Offsets {
-    fn of(capacity: &StepCapacity) -> Self {
-        let mut next = group_header_offset(GROUPS_MAX);
-        let mut section = |len: usize| {
-            let start = next;
-            next += len;
-            start
-        };
-        Self {
-            token_ids: section(capacity.tokens),
-            positions: section(capacity.tokens),
-            seq_of_token: section(capacity.tokens),
-            query_starts: section(capacity.seqs + 1),
-            context_lens: section(capacity.seqs),
-            logit_rows: section(capacity.logit_rows),
-            sampling: section(capacity.logit_rows * SAMPLING_WORDS),
-            copies: section(capacity.copies * 2),
-            groups: capacity
-                .blocks_per_seq
-                .iter()
-                .map(|&blocks| (section(capacity.tokens), section(capacity.seqs * blocks)))
-                .collect(),
-            end: section(0),
-        }
     }
 }
 

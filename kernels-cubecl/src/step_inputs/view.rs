@@ -1,6 +1,10 @@
 //! Reading a packed step on the host.
 
-use super::{GROUPS_MAX, SAMPLING_WORDS, SamplingRow, group_header, group_header_offset, header};
+use super::{
+    BIAS_WORDS, CARRIED_WORDS, CarriedToken, GROUPS_MAX, HISTORY_WORDS, IN_PROMPT,
+    OUTPUT_COUNT_BITS, SAMPLING_WORDS, SamplingRow, TokenCount, group_header, group_header_offset,
+    header, mask_row_words, word,
+};
 
 /// A packed step as the native kernels read it.
 #[derive(Clone, Copy, Debug)]
@@ -65,19 +69,58 @@ impl<'a> StepView<'a> {
 
     /// Sampling parameters of logit row `row`.
     pub fn sampling(&self, row: usize) -> SamplingRow {
-        let all = self.section(header::SAMPLING, self.num_logit_rows() * SAMPLING_WORDS);
-        let words = &all[row * SAMPLING_WORDS..(row + 1) * SAMPLING_WORDS];
-        SamplingRow {
-            temperature: f32::from_bits(words[0]),
-            seed: u64::from(words[1]) | u64::from(words[2]) << 32,
-            position: words[3],
-        }
+        SamplingRow::unpack(self.sampling_words(row))
     }
 
-    /// Block copies as source, destination.
-    pub fn block_copies(&self) -> impl Iterator<Item = (u32, u32)> + 'a {
-        let num_copies = self.words[header::NUM_COPIES] as usize;
-        self.section(header::COPIES, 2 * num_copies)
+    /// The token that [`crate::advance`] wrote for logit row `row`, if the row has a carried token.
+    pub fn carried_token(&self, row: usize) -> Option<u32> {
+        let carried = self.sampling(row).carried_row;
+        carried.map(|_| self.sampling_words(row)[word::CARRIED_TOKEN])
+    }
+
+    fn sampling_words(&self, row: usize) -> &'a [u32] {
+        let all = self.section(header::SAMPLING, self.num_logit_rows() * SAMPLING_WORDS);
+        &all[row * SAMPLING_WORDS..(row + 1) * SAMPLING_WORDS]
+    }
+
+    /// A range of the history.
+    pub fn history(&self, range: (u32, u32)) -> impl Iterator<Item = TokenCount> + 'a {
+        self.entries(header::HISTORY, HISTORY_WORDS, range)
+            .map(|words| TokenCount {
+                token: words[0],
+                output_count: words[1] & OUTPUT_COUNT_BITS,
+                in_prompt: words[1] & IN_PROMPT != 0,
+            })
+    }
+
+    /// A range of the biases.
+    pub fn bias(&self, range: (u32, u32)) -> impl Iterator<Item = (u32, f32)> + 'a {
+        self.entries(header::BIAS, BIAS_WORDS, range)
+            .map(|words| (words[0], f32::from_bits(words[1])))
+    }
+
+    /// Row `row` of the masks.
+    pub fn mask(&self, row: u32, vocab_size: usize) -> &'a [u32] {
+        let len = mask_row_words(vocab_size);
+        let start = self.words[header::MASKS] as usize + row as usize * len;
+        &self.words[start..start + len]
+    }
+
+    /// Tokens that come from the previous step.
+    pub fn carried(&self) -> impl Iterator<Item = CarriedToken> + 'a {
+        let range = (0, self.words[header::NUM_CARRIED]);
+        self.entries(header::CARRIED, CARRIED_WORDS, range)
+            .map(|words| CarriedToken {
+                token: words[0],
+                row: words[1],
+            })
+    }
+
+    /// Block copies of `group` as source, destination.
+    pub fn block_copies(&self, group: usize) -> impl Iterator<Item = (u32, u32)> + 'a {
+        let start = group_header_offset(group);
+        let num_copies = self.words[start + group_header::NUM_COPIES] as usize;
+        self.section(start + group_header::COPIES, 2 * num_copies)
             .chunks_exact(2)
             .map(|pair| (pair[0], pair[1]))
     }
@@ -99,6 +142,18 @@ impl<'a> StepView<'a> {
             self.num_seqs() * row_len,
         );
         &tables[seq * row_len..(seq + 1) * row_len]
+    }
+
+    /// Entries `range` of a section, each of `entry_words` words.
+    fn entries(
+        &self,
+        offset_word: usize,
+        entry_words: usize,
+        (start, end): (u32, u32),
+    ) -> impl Iterator<Item = &'a [u32]> + use<'a> {
+        let section = self.words[offset_word] as usize;
+        let (start, end) = (start as usize * entry_words, end as usize * entry_words);
+        self.words[section + start..section + end].chunks_exact(entry_words)
     }
 
     fn section(&self, offset_word: usize, len: usize) -> &'a [u32] {

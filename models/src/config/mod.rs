@@ -124,6 +124,15 @@ pub enum OutputHead {
 }
 
 impl ModelConfig {
+    /// The windows of the KV groups: layers that see the same share block tables. The unlimited one
+    /// comes first.
+    pub fn kv_windows(&self) -> Vec<Option<usize>> {
+        let mut windows: Vec<_> = self.layers.iter().map(|layer| layer.window).collect();
+        windows.sort_unstable();
+        windows.dedup();
+        windows
+    }
+
     /// Names of the tensors.
     pub fn names(&self) -> TensorNames {
         TensorNames {

@@ -3,7 +3,7 @@
 use super::random::Random;
 use burn::tensor::{DType, Device, Int, Tensor, TensorData};
 use forerun_kernels::step_inputs::{
-    GroupArrays, SamplingRow, StepArrays, StepCapacity, StepInputs,
+    CarriedToken, GroupArrays, SamplingRow, StepArrays, StepCapacity, StepInputs, TokenCount,
 };
 
 /// A sequence of a step: how much of its context is in the cache already, how much runs now.
@@ -34,8 +34,20 @@ pub struct StepPlan {
     pub rows_max: usize,
     /// How those rows are sampled.
     pub sampling: Vec<SamplingRow>,
+    /// What the rows' sequences hold.
+    pub history: Vec<TokenCount>,
+    /// Biases of the rows.
+    pub bias: Vec<(u32, f32)>,
+    /// Masks of the rows.
+    pub masks: Vec<u32>,
+    /// Tokens of the previous step.
+    pub carried: Vec<CarriedToken>,
+    /// Rows of its verdicts.
+    pub previous_rows: usize,
     /// Block copies.
     pub copies: Vec<(u32, u32)>,
+    /// The KV group they are of; those before it have none.
+    pub group: usize,
     /// Positions start here instead of at `num_computed`, to reach far without a long context.
     pub positions: Option<Vec<u32>>,
 }
@@ -54,7 +66,13 @@ impl StepPlan {
             logit_rows: Vec::new(),
             rows_max: 0,
             sampling: Vec::new(),
+            history: Vec::new(),
+            bias: Vec::new(),
+            masks: Vec::new(),
+            carried: Vec::new(),
+            previous_rows: 0,
             copies: Vec::new(),
+            group: 0,
             positions: None,
         }
     }
@@ -127,8 +145,12 @@ impl StepPlan {
             tokens: self.tokens_max + 3,
             seqs: self.seqs.len() + 2,
             logit_rows: self.rows_max + 1,
-            copies: self.copies.len() + 1,
-            blocks_per_seq: vec![blocks_per_seq + 1],
+            history: self.history.len() + 1,
+            bias: self.bias.len() + 3,
+            mask_words: self.masks.len() + 5,
+            carried: self.carried.len() + 1,
+            blocks_per_seq: vec![blocks_per_seq + 1; self.group + 1],
+            copies: vec![self.copies.len() + 1; self.group + 1],
         };
         let mut inputs = StepInputs::new(capacity);
         let group = GroupArrays {
@@ -137,7 +159,17 @@ impl StepPlan {
             blocks_per_seq,
             num_blocks: self.num_blocks,
             block_size: self.block_size,
+            block_copies: &self.copies,
         };
+        // Groups before the one that counts say nothing.
+        let mut groups = vec![
+            GroupArrays {
+                block_copies: &[],
+                ..group
+            };
+            self.group
+        ];
+        groups.push(group);
         let step = StepArrays {
             token_ids: &arrays.token_ids,
             positions: &arrays.positions,
@@ -146,8 +178,12 @@ impl StepPlan {
             context_lens: &arrays.context_lens,
             logit_rows: &self.logit_rows,
             sampling: &self.sampling,
-            block_copies: &self.copies,
-            groups: &[group],
+            history: &self.history,
+            bias: &self.bias,
+            masks: &self.masks,
+            carried: &self.carried,
+            previous_rows: self.previous_rows,
+            groups: &groups,
         };
         inputs
             .fill(&step, self.vocab_size)

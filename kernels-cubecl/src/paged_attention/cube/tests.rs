@@ -85,13 +85,15 @@ impl Batch {
             blocks_per_seq: self.blocks_per_seq,
             num_blocks: self.num_blocks,
             block_size,
+            block_copies: &[],
         };
         let mut inputs = StepInputs::new(StepCapacity {
             tokens: num_tokens + self.num_padding,
             seqs: self.seqs.len() + 1,
             logit_rows: 1,
-            copies: 1,
             blocks_per_seq: vec![self.blocks_per_seq + 2; group + 1],
+            copies: vec![1; group + 1],
+            ..StepCapacity::default()
         });
         let step = StepArrays {
             token_ids: &vec![0; num_tokens],
@@ -99,10 +101,8 @@ impl Batch {
             seq_of_token: &seq_of_token,
             query_offsets: &query_offsets,
             context_lens: &context_lens,
-            logit_rows: &[],
-            sampling: &[],
-            block_copies: &[],
             groups: &vec![arrays; group + 1],
+            ..StepArrays::default()
         };
         inputs.fill(&step, 1).unwrap();
         self.words = inputs.words().to_vec();

@@ -21,11 +21,7 @@ pub(super) struct World {
     pub(super) pool: Vec<f32>,
 }
 
-const GREEDY: SamplingRow = SamplingRow {
-    temperature: 0.0,
-    seed: 0,
-    position: 0,
-};
+const GREEDY: SamplingRow = SamplingRow::greedy(0);
 
 /// Tokens of a sequence that one call computes.
 #[derive(Clone, Copy)]
@@ -136,8 +132,9 @@ impl World {
             tokens: num_tokens + 2,
             seqs: chunks.len() + 1,
             logit_rows: 1,
-            copies: 0,
             blocks_per_seq: vec![row_len, row_len + 1],
+            copies: vec![0; 2],
+            ..StepCapacity::default()
         };
         let group = |slots, tables, blocks_per_seq| GroupArrays {
             slot_mapping: slots,
@@ -145,6 +142,7 @@ impl World {
             blocks_per_seq,
             num_blocks: self.num_blocks,
             block_size: kv.block_size,
+            block_copies: &[],
         };
         let other_tables = vec![0; tables.len()];
         let zeros = vec![0; num_tokens.max(chunks.len())];
@@ -157,12 +155,12 @@ impl World {
             context_lens: &chunks.iter().map(|c| c.end as u32).collect::<Vec<_>>(),
             logit_rows: &[0],
             sampling: &[GREEDY],
-            block_copies: &[],
             // The other group's tables lead to the null block, which is NaN.
             groups: &[
                 group(&zeros[..num_tokens], &other_tables, row_len),
                 group(&zeros[..num_tokens], &tables, row_len),
             ],
+            ..StepArrays::default()
         };
         step.fill(&arrays, 1).unwrap();
         let mut out = vec![f32::NAN; num_tokens * kv.num_heads * kv.head_dim];

@@ -16,8 +16,6 @@ use crate::threads::Threads;
 
 /// Tokens of a row that one task looks at.
 pub const CHUNK: usize = 1 << 14;
-/// Below this temperature a row is greedy.
-pub const TEMPERATURE_MIN: f32 = 1e-6;
 /// From here on logits no longer matter; keeps `-inf / temperature` from being NaN.
 const TEMPERATURE_MAX: f32 = 1e30;
 /// More than any noise: -ln(-ln(1 - 2^-24)) = 16.64.
@@ -98,7 +96,7 @@ fn sample_on(
         logits.len()
     );
     let per_row = vocab_size.div_ceil(CHUNK);
-    let is_noisy = |row| sampling(row).temperature >= TEMPERATURE_MIN;
+    let is_noisy = |row| sampling(row).is_noisy();
     let chunk = |task: usize| {
         let (row, start) = (task / per_row, task % per_row * CHUNK);
         let end = vocab_size.min(start + CHUNK);

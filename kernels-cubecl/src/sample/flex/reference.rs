@@ -13,7 +13,7 @@ pub fn gumbel(sampling: &SamplingRow, token_id: u32) -> f64 {
 
 /// Score of a token of a row with this maximum: rounded to f32 where the contract says so.
 pub fn score(logit: f32, maximum: f32, sampling: &SamplingRow, token_id: u32) -> f32 {
-    if sampling.temperature >= super::TEMPERATURE_MIN {
+    if sampling.is_noisy() {
         (logit - maximum) / sampling.temperature + gumbel(sampling, token_id) as f32
     } else {
         logit

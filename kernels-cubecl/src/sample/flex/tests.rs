@@ -8,11 +8,7 @@ fn threads(num_threads: usize) -> Threads {
 }
 
 fn row(temperature: f32, seed: u64, position: u32) -> SamplingRow {
-    SamplingRow {
-        temperature,
-        seed,
-        position,
-    }
+    SamplingRow::plain(temperature, seed, position)
 }
 
 fn run(isa: Isa, logits: &[f32], vocab_size: usize, rows: &[SamplingRow]) -> Vec<u32> {

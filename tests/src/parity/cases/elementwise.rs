@@ -96,14 +96,7 @@ fn gather_cases() -> Vec<Case> {
             let name = format!("T={num_tokens} M={columns} rows={rows:?}");
             Case::against_native("gather_rows", name, 0.0, move |device| {
                 let mut plan = StepPlan::tokens(num_tokens);
-                plan.sampling = vec![
-                    SamplingRow {
-                        temperature: 0.0,
-                        seed: 0,
-                        position: 0
-                    };
-                    rows.len()
-                ];
+                plan.sampling = vec![SamplingRow::greedy(0); rows.len()];
                 plan.logit_rows.clone_from(&rows);
                 // The last two rows are padding.
                 plan.rows_max = rows.len() + 2;

@@ -60,10 +60,9 @@ fn draw(logits: &[f32], vocab_size: usize, temperature: f32, device: &Device) ->
     plan.rows_max = num_rows + 2;
     plan.logit_rows = (0..num_rows as u32).collect();
     plan.sampling = (0..num_rows as u32)
-        .map(|row| SamplingRow {
-            temperature,
-            seed: 0x0123_4567_89ab_cdef ^ u64::from(row) << 33,
-            position: 1000 + 77 * row,
+        .map(|row| {
+            let seed = 0x0123_4567_89ab_cdef ^ u64::from(row) << 33;
+            SamplingRow::plain(temperature, seed, 1000 + 77 * row)
         })
         .collect();
     let mut padded = logits.to_vec();

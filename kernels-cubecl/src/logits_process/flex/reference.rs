@@ -1,0 +1,1 @@
+//! Processing by its definition.

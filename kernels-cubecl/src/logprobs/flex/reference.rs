@@ -1,0 +1,1 @@
+//! Logprobs by their definition.
