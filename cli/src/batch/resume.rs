@@ -27,6 +27,11 @@ impl NameHash {
         hash.copy_from_slice(&digest[..16]);
         Self(hash)
     }
+
+    /// A seed of its own for each name: the same in every run and wherever the line stands.
+    pub(super) fn seed(self, seed: u64) -> u64 {
+        seed ^ (u128::from_le_bytes(self.0) as u64)
+    }
 }
 
 /// Lines that need no answer any more.

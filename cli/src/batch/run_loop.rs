@@ -59,6 +59,17 @@ pub(super) struct Summary {
     pub(super) num_errors_before: u64,
 }
 
+impl Summary {
+    /// The exit status: 0 if every line of the output is an answer, 2 if some are errors.
+    pub(super) fn exit_code(&self) -> u8 {
+        if self.num_errors + self.num_errors_before > 0 {
+            2
+        } else {
+            0
+        }
+    }
+}
+
 /// A request that runs.
 struct Running {
     number: u64,
@@ -172,7 +183,7 @@ where
             self.num_skipped += 1;
             return Ok(());
         }
-        let added = entry.request.and_then(|request| self.add(number, request));
+        let added = entry.request.and_then(|request| self.add(number, name, request));
         match added {
             Ok((id, head)) => {
                 let custom_id = entry.custom_id;
@@ -187,6 +198,7 @@ where
     fn add(
         &mut self,
         number: u64,
+        name: NameHash,
         request: ApiRequest,
     ) -> Result<(RequestId, AnswerHead), ApiError> {
         for key in request.unknown_keys() {
@@ -198,7 +210,7 @@ where
             }
         }
         let EngineRequest { request, grammar, head } =
-            request.into_engine(self.codec, line_seed(self.seed, number))?;
+            request.into_engine(self.codec, name.seed(self.seed))?;
         let id = self.driver.add(request, grammar)?;
         Ok((id, head))
     }
@@ -287,12 +299,4 @@ where
             kv_used_share: used as f64 / usable.max(1) as f64,
         });
     }
-}
-
-/// A seed of its own for each line, the same in every run (the finaliser of SplitMix64).
-fn line_seed(seed: u64, number: u64) -> u64 {
-    let mut z = seed.wrapping_add(number.wrapping_mul(0x9e37_79b9_7f4a_7c15));
-    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    z ^ (z >> 31)
 }

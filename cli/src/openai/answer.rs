@@ -2,7 +2,7 @@
 //!
 //! Neighbours: `request.rs` makes the [`AnswerHead`]; `driver/` the outcome; `batch/` writes it.
 
-use forerun_engine::{FinishReason, StopCause};
+use forerun_engine::{FailureCause, FinishReason, StopCause};
 
 use super::error::ApiError;
 use super::logprobs;
@@ -49,7 +49,7 @@ impl<C: Codec> Answer<'_, C> {
         outcome: Outcome,
     ) -> Result<ResponseBody, ApiError> {
         if let Some(cause) = outcome.failure() {
-            return Err(ApiError::server(cause.to_string()));
+            return Err(failure(cause));
         }
         let (object, prefix) = match head.endpoint {
             Endpoint::Completions => ("text_completion", "cmpl"),
@@ -133,4 +133,12 @@ fn finish(sample: &Sample, stop_strings: &[Vec<u8>]) -> (&'static str, Option<St
         _ => None,
     };
     (reason.map_or("abort", crate::driver::finish_name), stop_reason)
+}
+
+/// A grammar that cannot be used is the request's fault.
+fn failure(cause: &FailureCause) -> ApiError {
+    match cause {
+        FailureCause::Grammar(_) => ApiError::invalid(cause.to_string()),
+        _ => ApiError::server(cause.to_string()),
+    }
 }
