@@ -2,7 +2,7 @@
 //!
 //! Reading order of a token's path: [`runner`] (a step arrives from the engine), [`decoder`],
 //! [`layers`]. Of a start: [`model`], [`loaders`], [`config`], [`decoder_weights`],
-//! [`memory_plan`], [`kv_cache`]. Text: [`text`]. Devices: [`devices`].
+//! [`memory_plan`], [`kv_cache`]. Text: [`text`], [`grammar`]. Devices: [`devices`].
 
 pub mod config;
 pub mod decoder;
@@ -11,6 +11,7 @@ mod dense;
 pub mod devices;
 mod engine_setup;
 pub mod forward_context;
+pub mod grammar;
 pub mod kv_cache;
 pub mod layers;
 pub mod loaders;
