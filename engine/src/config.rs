@@ -159,13 +159,27 @@ impl EngineConfig {
     /// Most tokens of a sequence that both the model and the KV pools can hold: the limit to
     /// advertise. A prompt may have one token less.
     ///
-    /// A window group counts as if it kept everything: a prefill writes a whole chunk before
-    /// anything leaves the window, and no chunk size is promised here.
+    /// A window group that can hold its window and what two steps write before anything leaves it
+    /// does not limit the length.
     pub fn seq_len_max(&self) -> usize {
         self.groups
             .iter()
-            .map(|group| group.num_usable_blocks() * self.block_size)
+            .map(|group| {
+                let num_usable = group.num_usable_blocks();
+                match self.held_blocks_max(group) {
+                    Some(held_max) if held_max <= num_usable => usize::MAX,
+                    _ => num_usable * self.block_size,
+                }
+            })
             .fold(self.max_seq_len, usize::min)
+    }
+
+    /// Most blocks of a group with a window that one sequence holds at once: its window, and what
+    /// two steps in flight write before blocks leave it, which may begin and end inside a block.
+    pub(crate) fn held_blocks_max(&self, group: &KvGroupConfig) -> Option<usize> {
+        let window = group.window?;
+        let num_tokens = (window - 1).saturating_add(2 * self.step_tokens_max);
+        Some(num_tokens.div_ceil(self.block_size) + 1)
     }
 }
 

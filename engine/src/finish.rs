@@ -16,7 +16,11 @@ impl<E: Executor, V: Vocabulary> Engine<E, V> {
         let mut sequence = self.take(seq);
         let request = self.requests.get_mut(sequence.request);
         match sequence.log.take() {
-            Some(log) => request.ended.push(EndedSample { log, reason }),
+            Some(log) => request.ended.push(EndedSample {
+                sample: sequence.sample,
+                log,
+                reason,
+            }),
             None => {
                 request.usage.completion_tokens += sequence.output().len();
                 sequence.finish_text(&mut self.events);
@@ -67,11 +71,12 @@ impl<E: Executor, V: Vocabulary> Engine<E, V> {
     fn close(&mut self, id: RequestId) {
         let mut request = self.requests.remove(id);
         let mut ended = std::mem::take(&mut request.ended);
-        // Stable: of equals the one that ended first. Failed ones come last.
+        // Of equals the first sample, whichever ended first. Failed ones come last.
         ended.sort_by(|a, b| {
             let failed = |sample: &EndedSample| matches!(sample.reason, FinishReason::Error(_));
             let by_mean = || b.log.mean().total_cmp(&a.log.mean());
-            failed(a).cmp(&failed(b)).then_with(by_mean)
+            let by_index = || a.sample.cmp(&b.sample);
+            failed(a).cmp(&failed(b)).then_with(by_mean).then_with(by_index)
         });
         ended.truncate(request.output.num_samples as usize);
         for (sample, ended) in ended.into_iter().enumerate() {

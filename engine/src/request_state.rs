@@ -36,6 +36,7 @@ pub(crate) struct RequestState {
 /// A sample that is told when all have ended.
 #[derive(Clone, Debug)]
 pub(crate) struct EndedSample {
+    pub(crate) sample: u32,
     pub(crate) log: OutputLog,
     pub(crate) reason: FinishReason,
 }

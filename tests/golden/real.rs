@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use forerun_models::devices::DeviceChoice;
 use forerun_models::model::ActivationMode;
+use forerun_tests::real_models;
 
 use crate::fixtures::{self, RealGoldens, RealPrompt};
 use crate::session::Session;
@@ -48,30 +49,16 @@ struct Model {
 
 const SMOLLM2: Model = Model {
     name: "smollm2",
-    file: "SmolLM2-135M-Instruct.Q4_1.gguf",
+    file: real_models::SMOLLM2,
 };
 const GEMMA3: Model = Model {
     name: "gemma3",
-    file: "gemma-3-270m-q4_k_m.gguf",
+    file: real_models::GEMMA3,
 };
 
 impl Model {
     fn path(&self) -> PathBuf {
-        let home = std::env::var_os("FORERUN_HOME").map(PathBuf::from);
-        let cache =
-            std::env::var_os("XDG_CACHE_HOME").map(|dir| PathBuf::from(dir).join("forerun"));
-        let user = std::env::var_os("HOME").map(|dir| PathBuf::from(dir).join(".cache/forerun"));
-        let root = home
-            .or(cache)
-            .or(user)
-            .expect("one of FORERUN_HOME, XDG_CACHE_HOME, HOME");
-        let path = root.join("models").join(self.file);
-        assert!(
-            path.is_file(),
-            "{} is missing: run `cargo xtask setup`",
-            path.display()
-        );
-        path
+        real_models::path(self.file)
     }
 
     fn goldens(&self) -> RealGoldens {

@@ -5,3 +5,4 @@
 
 pub mod offline;
 pub mod parity;
+pub mod real_models;

@@ -134,7 +134,8 @@ impl BlockManager {
     }
 
     /// Whether positions `[0, num_tokens)` could all have slots now, those of `hit` (for empty
-    /// tables) by its blocks. Blocks that will be copied on write are not counted.
+    /// tables) by its blocks. Blocks that will be copied on write are not counted, and of a group
+    /// with a window only as many as a sequence holds at once.
     ///
     /// # Errors
     /// [`OutOfBlocks`] of the first group that is too full.
@@ -157,7 +158,9 @@ impl BlockManager {
                 }
                 None => (0, 0),
             };
-            let num_needed = num_missing.saturating_sub(num_hit);
+            let num_needed = num_missing
+                .saturating_sub(num_hit)
+                .min(state.held_max.unwrap_or(usize::MAX));
             let num_free = state.pool.num_free() - num_free_taken;
             OutOfBlocks::check(group, num_needed, num_free)?;
         }

@@ -45,6 +45,8 @@ pub struct BlockManager {
 struct Group {
     pool: BlockPool,
     window: Option<usize>,
+    /// Most blocks that one sequence holds at once, where a window bounds them.
+    held_max: Option<usize>,
     cache: PrefixCache,
     evicted: EvictedHashes,
     /// How often a published block ceased to be so: a [`PrefixHit`] from before may name it.
@@ -62,6 +64,7 @@ impl BlockManager {
             .map(|group| Group {
                 pool: BlockPool::new(group.num_blocks),
                 window: group.window,
+                held_max: config.held_blocks_max(group),
                 cache: PrefixCache::new(group.num_blocks, config.block_size),
                 evicted: EvictedHashes::new(),
                 num_lost: 0,
