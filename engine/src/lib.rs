@@ -10,7 +10,7 @@
 //! ```text
 //! engine.rs          step()     the phases, one line each
 //! scheduler.rs       plan()     who runs how many tokens; admits, preempts
-//! block_manager.rs   reserve()  a slot for every token (block_pool.rs, block_table.rs)
+//! block_manager/     reserve()  a slot for every token (block_pool.rs, block_table.rs)
 //! step_batch.rs      build()    flat arrays for the kernels
 //! executor.rs        execute()  the model's part: one verdict per logit row
 //! sequence/mod.rs    commit()   append, cut at stops (stop.rs, stop_strings.rs), events (event.rs)
