@@ -75,9 +75,9 @@ impl BlockTable {
     /// Indexes of the blocks that hold positions `[first, end)` and were reserved, those let go
     /// left out.
     pub(crate) fn held_range(&self, first: usize, end: usize) -> Range<usize> {
-        let first = (first / self.block_size).max(self.num_released);
         let end = end.div_ceil(self.block_size).min(self.blocks.len());
-        first..end.max(first)
+        let first = (first / self.block_size).max(self.num_released);
+        first.min(end)..end
     }
 
     /// Makes room for `num_blocks` blocks in all, so that the table grows without allocating.

@@ -21,7 +21,7 @@ pub struct PrefixHit {
     /// Why it is no longer.
     pub miss: MissReason,
     /// Per group, the whole blocks; null where the group's window needs none.
-    blocks: Vec<Vec<BlockId>>,
+    pub(super) blocks: Vec<Vec<BlockId>>,
     /// `num_lost` of all groups together, when it was found.
     num_lost: u64,
 }
@@ -32,7 +32,7 @@ pub struct PartialHit {
     /// Tokens that match, fewer than a block has.
     pub num_tokens: usize,
     /// Per group, the block to copy.
-    sources: Vec<BlockId>,
+    pub(super) sources: Vec<BlockId>,
 }
 
 /// Why no more of a sequence was found in the prefix cache.
@@ -88,6 +88,16 @@ impl PrefixHit {
             blocks: vec![Vec::new(); num_groups],
             num_lost: 0,
         }
+    }
+
+    /// The whole blocks alone. Copying needs one block more while the step is planned: a sequence
+    /// that fills the pool may have room for this only.
+    #[must_use]
+    pub fn without_partial(mut self) -> Self {
+        if let Some(partial) = self.partial.take() {
+            self.num_tokens -= partial.num_tokens;
+        }
+        self
     }
 }
 
@@ -254,7 +264,7 @@ impl BlockManager {
         cut
     }
 
-    fn find(
+    pub(super) fn find(
         &self,
         state: &Group,
         chain: &HashChain,
@@ -268,7 +278,7 @@ impl BlockManager {
     }
 
     /// What every group can serve of the block after `num_full`.
-    fn find_partial(
+    pub(super) fn find_partial(
         &self,
         chain: &HashChain,
         tokens: &[TokenId],
@@ -297,7 +307,7 @@ impl BlockManager {
 
     fn miss_reason(&self, chain: &HashChain, tokens: &[TokenId], hit: &PrefixHit) -> MissReason {
         let next = hit.num_full_blocks;
-        let Some(hash) = chain.hashes().get(next) else {
+        if (next + 1) * self.block_size > tokens.len() {
             // Less than a block is left; block granularity cannot serve it.
             let is_whole = hit.num_tokens == tokens.len();
             let is_block = self.config.granularity == PrefixGranularity::Block;
@@ -308,7 +318,9 @@ impl BlockManager {
                     first_differing_block: next,
                 },
             };
-        };
+        }
+        // The chain may be longer than the tokens: it is the whole sequence's.
+        let hash = &chain.hashes()[next];
         let was_known = self.groups.iter().any(|state| {
             state.evicted.contains(hash) || self.find(state, chain, tokens, next).is_some()
         });

@@ -35,8 +35,9 @@ pub enum PinError {
     },
     /// The tenant would keep more blocks than it may.
     #[error(
-        "tenant {tenant:?} has {num_pinned} blocks pinned and asks for {num_wanted} more, the limit \
-         is {limit}: take off a pin, or raise the limit"
+        "{} has {num_pinned} blocks pinned and asks for {num_wanted} more, the limit is {limit}: take \
+         off a pin, or raise the limit",
+        tenant.as_deref().unwrap_or("the tenant without a name")
     )]
     Quota {
         /// The tenant.
