@@ -122,9 +122,11 @@ impl BeamSearch {
     pub(crate) fn ranked_offers(&self) -> Vec<Offer> {
         let mut offers = Vec::new();
         for (index, beam) in self.beams.iter().enumerate() {
+            // More may have come, where the caller wants to see more.
             let candidates = beam.candidates.iter().flatten();
             offers.extend(
                 candidates
+                    .take(2 * self.width())
                     .enumerate()
                     .filter(|(_, token)| token.logprob > f32::NEG_INFINITY)
                     .map(|(place, &token)| Offer {

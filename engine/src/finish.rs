@@ -6,7 +6,7 @@
 use crate::output_log::OutputLog;
 use crate::request_state::{EndedSample, RequestState};
 use crate::scheduler::PlanContext;
-use crate::sequence::Sequence;
+use crate::sequence::{Draws, Sequence};
 use crate::stop::StopConditions;
 use crate::{Engine, Executor, FinishReason, RequestId, SeqId, StepPlan, Vocabulary};
 
@@ -36,7 +36,7 @@ impl<E: Executor, V: Vocabulary> Engine<E, V> {
     /// Ends a request with everything it has: every sample that has not ended does, for `reason`.
     pub(crate) fn end_request(&mut self, id: RequestId, reason: &FinishReason) {
         let request = self.requests.get(id);
-        let (live, has_forked) = (request.live.clone(), request.has_forked);
+        let live = request.live.clone();
         let (num_samples, is_streamed) =
             (request.output.num_samples, request.output.is_streamed());
         for seq in live {
@@ -47,10 +47,10 @@ impl<E: Executor, V: Vocabulary> Engine<E, V> {
             let request = self.requests.get_mut(id);
             request.usage.completion_tokens += sequence.output().len();
             sequence.finish_text(&mut self.events);
-            let samples = if has_forked {
-                sequence.sample..sequence.sample + 1
-            } else {
-                0..num_samples
+            let samples = match sequence.draws {
+                // It stands for all samples that have not split off.
+                Draws::Fork(num_samples) => sequence.sample..num_samples,
+                Draws::One | Draws::Candidates(_) => sequence.sample..sequence.sample + 1,
             };
             for sample in samples {
                 self.events.push_sample_finished((id, sample), reason.clone());

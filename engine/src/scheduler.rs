@@ -185,17 +185,10 @@ impl Scheduler {
                 return;
             }
             let sequence = context.sequences.get_mut(seq);
-            let hit = look_up(sequence, context.blocks);
-            // Room for all known tokens, not only for this chunk: a sequence that could not finish
-            // its prompt would be preempted again, its work lost.
-            let num_tokens = sequence.tokens.len();
-            if context
-                .blocks
-                .check_room(&sequence.tables, Some(&hit), num_tokens)
-                .is_err()
-            {
+            let Some(hit) = look_up_with_room(sequence, context.blocks) else {
                 return;
-            }
+            };
+            let num_tokens = sequence.tokens.len();
             sequence.reserve_capacity(self.block_size);
             let has_copies = hit.has_copies();
             let num_cached = context
@@ -323,6 +316,22 @@ fn reserve(
         has_copies,
     });
     Ok(())
+}
+
+/// What the cache has of a sequence, if there is room for all its known tokens, not only for the
+/// next chunk: a sequence that could not finish its prompt would be preempted again, its work lost.
+fn look_up_with_room(sequence: &mut Sequence, blocks: &BlockManager) -> Option<PrefixHit> {
+    let hit = look_up(sequence, blocks);
+    let num_tokens = sequence.tokens.len();
+    let has_room = |hit: &PrefixHit| {
+        let room = blocks.check_room(&sequence.tables, Some(hit), num_tokens);
+        room.is_ok()
+    };
+    if has_room(&hit) {
+        return Some(hit);
+    }
+    // A block to copy from is one more than the sequence needs: it must never keep it waiting.
+    Some(hit.without_partial()).filter(has_room)
 }
 
 /// What the cache has of a sequence that computed nothing. Requests that want log-probabilities of
