@@ -10,5 +10,7 @@ impl Statistics {
     pub fn record_step(&mut self, _: &StepFacts) {}
     pub fn record_finished(&mut self, _: &RequestFacts, _: crate::Timestamp, _: usize) {}
     pub fn record_prefix(&mut self, _: usize, _: usize, _: MissKind) {}
-    pub fn report(&self) -> StatisticsReport { StatisticsReport {} }
+    pub fn report(&self) -> StatisticsReport {
+        StatisticsReport {}
+    }
 }
