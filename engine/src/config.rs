@@ -1,6 +1,6 @@
 //! What an engine is built with, checked once, so that nothing behind it has to.
 //!
-//! Neighbours: read by `engine.rs`, `scheduler.rs` and `block_manager.rs`; made by the caller from
+//! Neighbours: read by `engine.rs`, `scheduler.rs` and `block_manager/`; made by the caller from
 //! the model's config, the memory plan and the command line.
 
 use thiserror::Error;
