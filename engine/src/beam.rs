@@ -146,11 +146,7 @@ impl BeamSearch {
     pub(crate) fn add_hypothesis(&mut self, log: OutputLog, reason: FinishReason) {
         let score = self.score(log.sum(), log.len());
         let place = self.hypotheses.partition_point(|h| h.score >= score);
-        let hypothesis = Hypothesis {
-            log,
-            reason,
-            score,
-        };
+        let hypothesis = Hypothesis { log, reason, score };
         self.hypotheses.insert(place, hypothesis);
         self.hypotheses.truncate(self.width());
     }
@@ -239,7 +235,11 @@ mod tests {
         assert!(search.is_ready());
         let offers = search.ranked_offers();
         let order: Vec<_> = offers.iter().map(|o| (o.beam, o.token.token.0)).collect();
-        assert_eq!(order, [(1, 7), (0, 5), (1, 8)], "of equals the earlier beam");
+        assert_eq!(
+            order,
+            [(1, 7), (0, 5), (1, 8)],
+            "of equals the earlier beam"
+        );
     }
 
     #[test]

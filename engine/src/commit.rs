@@ -91,8 +91,7 @@ impl<E: Executor, V: Vocabulary> Engine<E, V> {
                 // Nothing comes before the first token, so it has no score.
                 scores.num_told = 1;
                 let first = sequence.tokens[0];
-                self.events
-                    .push_prompt_token(sequence.request, first, None);
+                self.events.push_prompt_token(sequence.request, first, None);
             }
         }
     }
@@ -205,10 +204,7 @@ impl<E: Executor, V: Vocabulary> Engine<E, V> {
     /// A new sequence with the tokens and blocks of `parent`. Whose parent was preempted waits.
     pub(crate) fn fork(&mut self, parent: SeqId, sample: u32) -> SeqId {
         let tables = self.blocks.fork(&self.sequences.get(parent).tables);
-        let is_running = self
-            .scheduler
-            .queues
-            .is_running(self.sequences.get(parent));
+        let is_running = self.scheduler.queues.is_running(self.sequences.get(parent));
         let name = self.sequences.reserve_name();
         let forked = self.sequences.get(parent).fork(name, sample, tables);
         let request = self.requests.get_mut(forked.request);

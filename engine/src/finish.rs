@@ -37,8 +37,7 @@ impl<E: Executor, V: Vocabulary> Engine<E, V> {
     pub(crate) fn end_request(&mut self, id: RequestId, reason: &FinishReason) {
         let request = self.requests.get(id);
         let live = request.live.clone();
-        let (num_samples, is_streamed) =
-            (request.output.num_samples, request.output.is_streamed());
+        let (num_samples, is_streamed) = (request.output.num_samples, request.output.is_streamed());
         for seq in live {
             let mut sequence = self.take(seq);
             if !is_streamed {
@@ -53,7 +52,8 @@ impl<E: Executor, V: Vocabulary> Engine<E, V> {
                 Draws::One | Draws::Candidates(_) => sequence.sample..sequence.sample + 1,
             };
             for sample in samples {
-                self.events.push_sample_finished((id, sample), reason.clone());
+                self.events
+                    .push_sample_finished((id, sample), reason.clone());
             }
         }
         let request = self.requests.get_mut(id);
@@ -61,7 +61,8 @@ impl<E: Executor, V: Vocabulary> Engine<E, V> {
         request.beam = None;
         if !is_streamed {
             for sample in 0..num_samples {
-                self.events.push_sample_finished((id, sample), reason.clone());
+                self.events
+                    .push_sample_finished((id, sample), reason.clone());
             }
         }
         self.close(id);
@@ -107,7 +108,13 @@ impl<E: Executor, V: Vocabulary> Engine<E, V> {
     }
 
     /// Tells a sample that was kept back, as if it came now.
-    fn tell(&mut self, request: &mut RequestState, index: u32, log: &OutputLog, reason: FinishReason) {
+    fn tell(
+        &mut self,
+        request: &mut RequestState,
+        index: u32,
+        log: &OutputLog,
+        reason: FinishReason,
+    ) {
         let num_prompt = request.usage.prompt_tokens;
         let mut stop = StopConditions::new(&request.stop, num_prompt, &self.config);
         let asked = request.output.logprobs;

@@ -101,7 +101,8 @@ impl Scheduler {
     /// empty pool, so the first always can.
     pub(crate) fn plan(&mut self, context: &mut PlanContext<'_>, plan: &mut StepPlan) {
         plan.clear();
-        self.queues.begin_step(self.wait_steps_max, context.sequences);
+        self.queues
+            .begin_step(self.wait_steps_max, context.sequences);
         loop {
             // After a preemption this admits nobody: who gave up blocks is first in the queue, and
             // needs at least as many, of which some are taken.
@@ -349,6 +350,14 @@ fn look_up(sequence: &mut Sequence, blocks: &BlockManager) -> PrefixHit {
 }
 
 impl StepPlan {
+    /// Becomes a copy of `other` without allocating, once it has grown.
+    pub(crate) fn copy_from(&mut self, other: &Self) {
+        self.scheduled.clone_from(&other.scheduled);
+        self.preempted.clone_from(&other.preempted);
+        self.admitted.clone_from(&other.admitted);
+        self.num_tokens = other.num_tokens;
+    }
+
     fn clear(&mut self) {
         self.scheduled.clear();
         self.preempted.clear();

@@ -2,9 +2,7 @@
 
 use super::*;
 use crate::rank::Urgency;
-use crate::{
-    BlockManager, CacheKeys, EngineConfig, Event, KvGroupConfig, StopCause, StopParams,
-};
+use crate::{BlockManager, CacheKeys, EngineConfig, Event, KvGroupConfig, StopCause, StopParams};
 
 /// Token t is the character `a + t`, except end tokens, which have no text.
 struct Letters;

@@ -59,7 +59,11 @@ fn check_tokens(config: &EngineConfig, batch: &StepBatch) {
 
 fn check_rows(config: &EngineConfig, batch: &StepBatch) {
     let num_rows = batch.num_logit_rows();
-    let lens = [batch.sampling.len(), batch.logit_seqs.len(), batch.purposes.len()];
+    let lens = [
+        batch.sampling.len(),
+        batch.logit_seqs.len(),
+        batch.purposes.len(),
+    ];
     assert_eq!(lens, [num_rows; 3]);
     assert!(batch.logit_rows.is_sorted());
     for row in 0..num_rows {
@@ -110,7 +114,11 @@ fn check_slots(config: &EngineConfig, pool: &KvPool, batch: &StepBatch, group: u
             let row = &arrays.block_tables[other * width..other * width + num_held];
             row.contains(&block)
         });
-        assert_eq!(holders.collect::<Vec<_>>(), [seq], "block {block} is shared");
+        assert_eq!(
+            holders.collect::<Vec<_>>(),
+            [seq],
+            "block {block} is shared"
+        );
     }
     assert_eq!(written.len(), batch.num_tokens());
 }
@@ -121,7 +129,10 @@ fn check_copies(config: &EngineConfig, batch: &StepBatch, group: usize) {
     let destinations: BTreeSet<_> = copies.iter().map(|&(_, to)| to).collect();
     assert_eq!(destinations.len(), copies.len(), "one source each");
     for &(source, destination) in copies {
-        assert!(!destinations.contains(&source), "copies depend on each other");
+        assert!(
+            !destinations.contains(&source),
+            "copies depend on each other"
+        );
         let ends = [source.index(), destination.index()];
         assert!(ends.iter().all(|end| (1..num_blocks).contains(end)));
     }

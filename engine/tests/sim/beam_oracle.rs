@@ -26,7 +26,11 @@ struct Ended {
 pub(crate) fn search(job: &Job, params: BeamParams, config: &EngineConfig) -> Vec<SampleOutput> {
     let width = params.width as usize;
     let num_prompt = job.request.prompt.len();
-    let by_request = job.request.stop.max_tokens.map_or(usize::MAX, |n| n as usize);
+    let by_request = job
+        .request
+        .stop
+        .max_tokens
+        .map_or(usize::MAX, |n| n as usize);
     let num_generated_max = by_request.min(config.seq_len_max() - num_prompt);
     let mut beams = vec![Beam {
         walk: Walk::new(config, &job.request.prompt),
@@ -82,7 +86,11 @@ fn offers(
     beams: &mut [Beam<'_>],
     width: usize,
 ) -> Result<Vec<(usize, TokenId, Scores, f64)>, FinishReason> {
-    let num_top = job.request.output.logprobs.map_or(0, |asked| asked.num_top as usize);
+    let num_top = job
+        .request
+        .output
+        .logprobs
+        .map_or(0, |asked| asked.num_top as usize);
     let mut offers = Vec::new();
     for (index, beam) in beams.iter_mut().enumerate() {
         let (_, logits) = beam.ending.process(&beam.walk)?;

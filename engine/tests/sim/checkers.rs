@@ -2,9 +2,7 @@
 //!
 //! Neighbours: `oracle.rs` answers; `world.rs` has what came.
 
-use forerun_engine::{
-    EngineConfig, FailureCause, FinishReason, RequestId, TokenId, Vocabulary,
-};
+use forerun_engine::{EngineConfig, FailureCause, FinishReason, RequestId, TokenId, Vocabulary};
 
 use crate::fake_model::FakeVocabulary;
 use crate::job::{Job, Progress, SampleOutput};
@@ -39,7 +37,10 @@ impl World {
             let progress = &self.progress[&id];
             let answer = oracle::answer(job, self.engine.config());
             check_prompt(id, job, progress, self.engine.config());
-            if progress.samples.iter().any(|s| is_cut(s, job, &answer, has_faults)) {
+            let is_cut = |s: &SampleOutput| is_cut(s, job, &answer, has_faults);
+            // A fault may have ended the sample that would have been the best.
+            let is_chosen = !job.request.output.is_streamed() && has_faults;
+            if is_chosen || progress.samples.iter().any(is_cut) {
                 assert_beginning(id, job, progress, &answer);
             } else {
                 assert_exact(id, job, progress, &answer);
@@ -58,14 +59,15 @@ fn check_prompt(id: RequestId, job: &Job, progress: &Progress, config: &EngineCo
     }
 }
 
+fn is_by_grammar(sample: &SampleOutput) -> bool {
+    matches!(
+        sample.reason,
+        Some(FinishReason::Error(FailureCause::Grammar(_)))
+    )
+}
+
 /// Whether something other than its own answer ended a sample.
 fn is_cut(sample: &SampleOutput, job: &Job, answer: &Answer, has_faults: bool) -> bool {
-    let by_grammar = |s: &SampleOutput| {
-        matches!(
-            s.reason,
-            Some(FinishReason::Error(FailureCause::Grammar(_)))
-        )
-    };
     let Some(reason) = &sample.reason else {
         return false;
     };
@@ -77,14 +79,23 @@ fn is_cut(sample: &SampleOutput, job: &Job, answer: &Answer, has_faults: bool) -
         ) => has_faults,
         // One sample whose grammar is lost ends the others wherever they are.
         FinishReason::Error(FailureCause::Grammar(_)) => {
-            job.request.output.width() > 1 && answer.drawn.iter().any(by_grammar)
+            job.request.output.width() > 1 && answer.drawn.iter().any(is_by_grammar)
         }
         _ => false,
     }
 }
 
 fn assert_exact(id: RequestId, job: &Job, progress: &Progress, answer: &Answer) {
-    assert_eq!(progress.prompt_scores, answer.prompt_scores, "{id}: {job:?}");
+    if answer.drawn.iter().any(is_by_grammar) {
+        // It is asked for a mask before the scores of the same step have come.
+        let told = &progress.prompt_scores;
+        assert!(answer.prompt_scores.starts_with(told), "{id}: {job:?}");
+    } else {
+        assert_eq!(
+            progress.prompt_scores, answer.prompt_scores,
+            "{id}: {job:?}"
+        );
+    }
     if job.request.output.beam.is_some() && has_failed(&answer.samples) {
         // Which beam fails first depends on the batches.
         assert!(has_failed(&progress.samples), "{id}: {job:?}");
@@ -93,7 +104,10 @@ fn assert_exact(id: RequestId, job: &Job, progress: &Progress, answer: &Answer) 
     let num_answers = answer.samples.len();
     for (place, sample) in progress.samples.iter().enumerate() {
         if place < num_answers {
-            assert_eq!(sample, &answer.samples[place], "{id}, sample {place}: {job:?}");
+            assert_eq!(
+                sample, &answer.samples[place],
+                "{id}, sample {place}: {job:?}"
+            );
         } else {
             assert_eq!(sample, &SampleOutput::default(), "there are no more beams");
         }
@@ -120,10 +134,13 @@ fn assert_beginning(id: RequestId, job: &Job, progress: &Progress, answer: &Answ
         };
         let has_ended = !matches!(
             sample.reason,
-            Some(FinishReason::Aborted | FinishReason::Error(_))
+            None | Some(FinishReason::Aborted | FinishReason::Error(_))
         );
         if has_ended {
-            assert!(candidates.iter().any(is_whole), "{id}: {sample:?} of {job:?}");
+            assert!(
+                candidates.iter().any(is_whole),
+                "{id}: {sample:?} of {job:?}"
+            );
         } else {
             let is_known = sample.tokens.is_empty() || candidates.iter().any(is_beginning);
             assert!(is_known, "{id}: {sample:?} of {job:?}");

@@ -176,7 +176,9 @@ impl FakeExecutor {
             return (Verdict::Token(target), scores);
         }
         let history = &batch.history[sampling.history.0 as usize..sampling.history.1 as usize];
-        let counts = history.iter().map(|c| (c.token.0, (c.num_output, c.is_in_prompt)));
+        let counts = history
+            .iter()
+            .map(|c| (c.token.0, (c.num_output, c.is_in_prompt)));
         let mut counts: Counts = counts.collect();
         let newest = sampling.carried_row.and_then(carried);
         if let Some(newest) = newest.filter(|&newest| (newest as usize) < vocab_size) {

@@ -51,13 +51,7 @@ impl KvPool {
     }
 
     /// Slot of `position` by the table of sequence `seq` in group `group` of the batch.
-    pub(crate) fn slot(
-        &self,
-        batch: &StepBatch,
-        group: usize,
-        seq: usize,
-        position: u32,
-    ) -> usize {
+    pub(crate) fn slot(&self, batch: &StepBatch, group: usize, seq: usize, position: u32) -> usize {
         let arrays = &batch.groups[group];
         let logical = position as usize / self.block_size;
         assert!(

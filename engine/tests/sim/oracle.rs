@@ -107,7 +107,10 @@ impl<'a> Ending<'a> {
     }
 
     /// Raw and processed logits after a context.
-    pub(crate) fn process(&mut self, walk: &Walk<'_>) -> Result<(Vec<f32>, Vec<f32>), FinishReason> {
+    pub(crate) fn process(
+        &mut self,
+        walk: &Walk<'_>,
+    ) -> Result<(Vec<f32>, Vec<f32>), FinishReason> {
         let num_prompt = self.job.request.prompt.len();
         let banned = self.banned(walk.tokens.len() - num_prompt);
         let mask = self.mask(&banned)?;

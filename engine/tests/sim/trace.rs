@@ -35,9 +35,7 @@ impl Trace {
         }
         for array in arrays {
             let fold = |hash, &word| mix(hash, u64::from(word));
-            self.hash = array
-                .iter()
-                .fold(mix(self.hash, array.len() as u64), fold);
+            self.hash = array.iter().fold(mix(self.hash, array.len() as u64), fold);
         }
         if self.is_printed {
             println!("{}", self.line(batch, num_in_flight));

@@ -54,7 +54,7 @@ pub(crate) struct Shape {
 impl Shape {
     pub(crate) fn new(random: &mut Random) -> Self {
         Self {
-            num_requests: random.within(1, 25),
+            num_requests: random.within(1, 5) * random.within(1, 12),
             has_faults: random.one_in(4),
             has_aborts: random.one_in(3),
             has_resets: random.one_in(6),
@@ -105,7 +105,9 @@ pub(crate) fn config(random: &mut Random) -> EngineConfig {
         step_seqs_max,
         max_seq_len: random.within(8, 70),
         vocab_size,
-        eos_token_ids: (0..num_eos).map(|i| TokenId((vocab_size - 1 - i) as u32)).collect(),
+        eos_token_ids: (0..num_eos)
+            .map(|i| TokenId((vocab_size - 1 - i) as u32))
+            .collect(),
         prefix_cache,
         scheduling,
     }
@@ -147,7 +149,10 @@ impl Workload<'_> {
             request.waits_for = Some(if streams {
                 let first = self.random.within(1, request.prompt.len());
                 let size = self.random.within(1, 9);
-                job.pieces = request.prompt[first..].chunks(size).map(<[_]>::to_vec).collect();
+                job.pieces = request.prompt[first..]
+                    .chunks(size)
+                    .map(<[_]>::to_vec)
+                    .collect();
                 WaitReason::StreamingInput
             } else {
                 WaitReason::RemoteKv
@@ -188,7 +193,9 @@ impl Workload<'_> {
             }
         } else {
             let family = self.random.within(0, 4) as u64;
-            let num_shared = self.random.pick(&[0, num_tokens, num_tokens / 2, num_tokens]);
+            let num_shared = self
+                .random
+                .pick(&[0, num_tokens, num_tokens / 2, num_tokens]);
             prompt.extend((0..num_shared as u64).map(|i| token(mix(family, i))));
         }
         let num_more = num_tokens.saturating_sub(prompt.len()).max(1);
@@ -313,7 +320,10 @@ pub(crate) fn fault(random: &mut Random, num_requests: usize) -> Fault {
     match random.within(0, 8) {
         0..=2 => Fault::Submit(error),
         3..=4 => Fault::Collect(error),
-        5 => random.pick(&[true, false]).then_some(Fault::ExtraVerdict).unwrap_or(Fault::MissingVerdict),
+        5 => random
+            .pick(&[true, false])
+            .then_some(Fault::ExtraVerdict)
+            .unwrap_or(Fault::MissingVerdict),
         6 => Fault::NotFinite(seed),
         _ => Fault::NoSuchToken(seed),
     }

@@ -125,9 +125,7 @@ impl World {
                 None => Promotion::InputComplete,
             },
             WaitReason::RemoteKv => Promotion::RemoteKv,
-            WaitReason::Grammar => {
-                Promotion::Grammar(Box::new(job.grammar.clone().unwrap()))
-            }
+            WaitReason::Grammar => Promotion::Grammar(Box::new(job.grammar.clone().unwrap())),
         };
         let priority = job.request.priority;
         self.parked.remove(&id);

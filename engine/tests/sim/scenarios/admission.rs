@@ -64,10 +64,16 @@ fn odd_sampling_inputs_are_refused_by_field_and_their_neighbour_is_untouched() {
             },
             "stop_token_ids[0] is token 400",
         ),
-        (|r| r.stop.min_tokens = 7, "min_tokens is 7, max_tokens is 6"),
+        (
+            |r| r.stop.min_tokens = 7,
+            "min_tokens is 7, max_tokens is 6",
+        ),
         (|r| r.sampling.top_p = 0.0, "top_p is 0"),
         (|r| r.sampling.min_p = 1.5, "min_p is 1.5"),
-        (|r| r.sampling.repetition_penalty = 0.0, "repetition_penalty is 0"),
+        (
+            |r| r.sampling.repetition_penalty = 0.0,
+            "repetition_penalty is 0",
+        ),
         (|r| r.output.num_samples = 0, "0 samples"),
         (|r| r.output.num_samples = 17, "runs 17 sequences at once"),
         (|r| r.output.best_of = Some(40), "runs 40 sequences at once"),
@@ -117,8 +123,11 @@ fn every_option_at_once_gives_what_the_request_gives_alone() {
         request.sampling.repetition_penalty = 1.3;
         request.sampling.frequency_penalty = 0.4;
         request.sampling.presence_penalty = -0.2;
-        request.sampling.logit_bias =
-            vec![(TokenId(5), f32::NEG_INFINITY), (EOS[1], 9.0), (EOS[0], 9.0)];
+        request.sampling.logit_bias = vec![
+            (TokenId(5), f32::NEG_INFINITY),
+            (EOS[1], 9.0),
+            (EOS[0], 9.0),
+        ];
         request.output.logprobs = Some(LogprobsParams {
             num_top: 4,
             kind: [LogprobsKind::Raw, LogprobsKind::Processed][salt as usize % 2],
@@ -126,7 +135,10 @@ fn every_option_at_once_gives_what_the_request_gives_alone() {
         request.output.prompt_logprobs = Some(2);
         let id = world.add(request);
         world.run();
-        assert!(world.num_tokens(id) >= 10, "end tokens are banned till then");
+        assert!(
+            world.num_tokens(id) >= 10,
+            "end tokens are banned till then"
+        );
     }
     world.assert_all_oracle();
 }
@@ -180,13 +192,19 @@ fn a_prompt_that_comes_in_pieces_gives_what_the_whole_prompt_gives() {
     let mut job = Job::new(request(1, 30, 8));
     job.request.waits_for = Some(WaitReason::StreamingInput);
     job.request.sampling.repetition_penalty = 1.5;
-    job.pieces = job.request.prompt[4..].chunks(9).map(<[_]>::to_vec).collect();
+    job.pieces = job.request.prompt[4..]
+        .chunks(9)
+        .map(<[_]>::to_vec)
+        .collect();
     let id = world.try_add_job(job).unwrap();
     let too_long = vec![TokenId(1); 400];
     let refused = world.engine.append_prompt(id, &too_long).unwrap_err();
     assert!(matches!(refused, AdmissionError::DoesNotFit { .. }));
     let unknown = world.engine.append_prompt(id, &[TokenId(VOCAB_SIZE)]);
-    assert!(matches!(unknown, Err(AdmissionError::TokenOutOfVocabulary { .. })));
+    assert!(matches!(
+        unknown,
+        Err(AdmissionError::TokenOutOfVocabulary { .. })
+    ));
     while world.is_parked(id) {
         world.advance_parked(id);
         world.step();

@@ -8,7 +8,11 @@ use forerun_engine::{
 use super::{NAN_TOKEN, config, request};
 use crate::world::World;
 
-fn with_cache(block_size: usize, num_blocks: usize, granularity: PrefixGranularity) -> EngineConfig {
+fn with_cache(
+    block_size: usize,
+    num_blocks: usize,
+    granularity: PrefixGranularity,
+) -> EngineConfig {
     EngineConfig {
         prefix_cache: PrefixCacheConfig {
             granularity,

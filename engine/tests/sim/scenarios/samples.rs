@@ -36,7 +36,11 @@ fn samples_share_the_blocks_of_their_prompt() {
     assert_eq!(world.engine.blocks().num_referenced(0), 3);
     world.step();
     assert_eq!(world.engine.blocks().num_referenced(0), 2 + 5);
-    assert_eq!(world.engine.executor().num_copies, 4, "the last writes in place");
+    assert_eq!(
+        world.engine.executor().num_copies,
+        4,
+        "the last writes in place"
+    );
     world.run();
     assert_eq!(world.engine.executor().num_copies, 4);
     world.assert_all_oracle();
@@ -123,7 +127,8 @@ fn an_abort_ends_every_sample_once_whenever_it_comes() {
                     continue;
                 }
                 world.assert_cut_short(id);
-                let aborted = |s: &crate::job::SampleOutput| s.reason == Some(FinishReason::Aborted);
+                let aborted =
+                    |s: &crate::job::SampleOutput| s.reason == Some(FinishReason::Aborted);
                 assert!(world.progress[&id].samples.iter().all(aborted));
             }
         }
