@@ -214,7 +214,10 @@ fn generate<W: Write>(
     let mut token_ids = Vec::new();
     let mut end = None;
     loop {
-        for event in engine.step(Timestamp(started.elapsed().as_micros() as u64)).iter() {
+        for event in engine
+            .step(Timestamp(started.elapsed().as_micros() as u64))
+            .iter()
+        {
             match event {
                 Event::Token { token, text, .. } => {
                     clock.last_token = started.elapsed();

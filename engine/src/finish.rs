@@ -77,7 +77,10 @@ impl<E: Executor, V: Vocabulary> Engine<E, V> {
             let failed = |sample: &EndedSample| matches!(sample.reason, FinishReason::Error(_));
             let by_mean = || b.log.mean().total_cmp(&a.log.mean());
             let by_index = || a.sample.cmp(&b.sample);
-            failed(a).cmp(&failed(b)).then_with(by_mean).then_with(by_index)
+            failed(a)
+                .cmp(&failed(b))
+                .then_with(by_mean)
+                .then_with(by_index)
         });
         ended.truncate(request.output.num_samples as usize);
         for (sample, ended) in ended.into_iter().enumerate() {
