@@ -14,6 +14,7 @@ pub(crate) fn ensure(command: &Command) {
     let probes = match command {
         Command::Devices => true,
         Command::Generate(args) => args.model.device != DeviceChoice::Cpu,
+        Command::Batch(args) => args.model.device != DeviceChoice::Cpu,
         Command::Pull(_) => false,
     };
     if probes && std::env::var_os("XDG_RUNTIME_DIR").is_none() {
