@@ -2,6 +2,7 @@
 
 mod args;
 mod batch;
+mod bench;
 mod codec;
 mod devices;
 mod driver;
@@ -60,6 +61,7 @@ fn run(command: &Command) -> Result<u8> {
     match command {
         Command::Generate(args) => generate::run(args, &mut out)?,
         Command::Batch(args) => return batch::run(args, &mut out),
+        Command::Bench(command) => bench::run(command, &mut out)?,
         Command::Devices => devices::run(&mut out)?,
         Command::Pull(args) => pull_model(args, &mut out)?,
     }

@@ -3,6 +3,7 @@
 //! Neighbours: a file per group of flags; `main.rs` gives each command to its module.
 
 mod batch;
+mod bench;
 mod engine;
 mod model;
 mod sampling;
@@ -12,6 +13,7 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 pub(crate) use batch::BatchArgs;
+pub(crate) use bench::{BenchArgs, BenchCommand};
 pub(crate) use engine::{EngineArgs, SchedulingArgs};
 pub(crate) use model::ModelArgs;
 pub(crate) use sampling::{FormArgs, OutputArgs, SamplingArgs};
@@ -33,6 +35,9 @@ pub(crate) enum Command {
     /// Answer a file of requests.
     #[command(after_help = batch::EXAMPLES)]
     Batch(BatchArgs),
+    /// Measure what the engine's mechanisms are for.
+    #[command(subcommand)]
+    Bench(BenchCommand),
     /// List the devices of this machine.
     Devices,
     /// Download a model into the cache.
