@@ -34,9 +34,7 @@ impl Vocabulary for FakeCodec {
         match id {
             EOS => b"",
             HALF => b"\xf0\x9f",
-            TokenId(id) => LETTERS
-                .get(id as usize..=id as usize)
-                .unwrap_or_default(),
+            TokenId(id) => LETTERS.get(id as usize..=id as usize).unwrap_or_default(),
         }
     }
 }
@@ -108,7 +106,10 @@ impl Executor for FakeExecutor {
                     rank => -(rank as f32),
                 },
             });
-            let chosen = TokenLogprob { token: next, logprob: -0.5 };
+            let chosen = TokenLogprob {
+                token: next,
+                logprob: -0.5,
+            };
             output.push_with_logprobs(Verdict::Token(next), chosen, 1, top);
         }
         self.submitted.push_back(output);
@@ -201,14 +202,20 @@ impl GrammarQueue for FakeGrammars {
 pub(crate) fn config() -> EngineConfig {
     EngineConfig {
         block_size: 4,
-        groups: vec![KvGroupConfig { num_blocks: 257, window: None }],
+        groups: vec![KvGroupConfig {
+            num_blocks: 257,
+            window: None,
+        }],
         step_tokens_max: 64,
         step_seqs_max: 4,
         max_seq_len: 200,
         vocab_size: VOCAB_SIZE,
         eos_token_ids: vec![EOS],
         prefix_cache: PrefixCacheConfig::default(),
-        scheduling: SchedulingConfig { waiting_max: 2, ..SchedulingConfig::default() },
+        scheduling: SchedulingConfig {
+            waiting_max: 2,
+            ..SchedulingConfig::default()
+        },
     }
 }
 
@@ -218,9 +225,7 @@ pub(crate) fn driver() -> Driver<FakeExecutor, FakeCodec, FakeGrammars> {
 }
 
 /// A driver over this executor.
-pub(crate) fn driver_over(
-    executor: FakeExecutor,
-) -> Driver<FakeExecutor, FakeCodec, FakeGrammars> {
+pub(crate) fn driver_over(executor: FakeExecutor) -> Driver<FakeExecutor, FakeCodec, FakeGrammars> {
     let engine = Engine::new(config(), executor, FakeCodec).expect("the configuration is sound");
     Driver::new(engine, FakeGrammars::default())
 }

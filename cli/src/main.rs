@@ -1,13 +1,19 @@
 //! The forerun binary. `args.rs` says what can be typed; each command has a file.
 
 mod args;
+mod batch;
+mod bench;
+mod codec;
 mod devices;
+mod driver;
+#[cfg(test)]
+mod fakes;
 mod generate;
 mod model_source;
+mod openai;
 mod pull;
-mod report;
 mod runtime_dir;
-mod text_sink;
+mod session;
 
 use std::io::{self, Write};
 use std::process::ExitCode;
@@ -25,10 +31,22 @@ fn main() -> ExitCode {
         )
         .with_writer(io::stderr)
         .init();
-    let cli = Cli::parse();
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) => {
+            // If it cannot be printed, nobody reads it.
+            let _ = error.print();
+            // Not clap's own status, 2, which says here that a batch has lines with errors.
+            return if error.use_stderr() {
+                ExitCode::FAILURE
+            } else {
+                ExitCode::SUCCESS
+            };
+        }
+    };
     runtime_dir::ensure(&cli.command);
     match run(&cli.command) {
-        Ok(()) => ExitCode::SUCCESS,
+        Ok(status) => ExitCode::from(status),
         Err(error) if is_closed_pipe(&error) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("error: {error:#}");
@@ -37,13 +55,17 @@ fn main() -> ExitCode {
     }
 }
 
-fn run(command: &Command) -> Result<()> {
+/// Runs a command and returns its exit status.
+fn run(command: &Command) -> Result<u8> {
     let mut out = io::stdout().lock();
     match command {
-        Command::Generate(args) => generate::run(args, &mut out),
-        Command::Devices => devices::run(&mut out),
-        Command::Pull(args) => pull_model(args, &mut out),
+        Command::Generate(args) => generate::run(args, &mut out)?,
+        Command::Batch(args) => return batch::run(args, &mut out),
+        Command::Bench(command) => bench::run(command, &mut out)?,
+        Command::Devices => devices::run(&mut out)?,
+        Command::Pull(args) => pull_model(args, &mut out)?,
     }
+    Ok(0)
 }
 
 fn pull_model(args: &PullArgs, out: &mut impl Write) -> Result<()> {

@@ -6,7 +6,7 @@
 
 use forerun_models::devices::DeviceChoice;
 
-use crate::args::Command;
+use crate::args::{BenchCommand, Command};
 
 /// Starts the program again with `XDG_RUNTIME_DIR`, if `command` looks for adapters and it is
 /// unset. Returns where there is nothing to do, or where that failed: then drivers complain.
@@ -14,6 +14,10 @@ pub(crate) fn ensure(command: &Command) {
     let probes = match command {
         Command::Devices => true,
         Command::Generate(args) => args.model.device != DeviceChoice::Cpu,
+        Command::Batch(args) => args.model.device != DeviceChoice::Cpu,
+        Command::Bench(BenchCommand::Cache(args) | BenchCommand::Sched(args)) => {
+            args.model.device != DeviceChoice::Cpu
+        }
         Command::Pull(_) => false,
     };
     if probes && std::env::var_os("XDG_RUNTIME_DIR").is_none() {

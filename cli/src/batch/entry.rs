@@ -24,7 +24,8 @@ pub(super) struct Entry {
 /// It has no `custom_id` to answer to.
 pub(super) fn parse(line: Line, defaults: Defaults) -> Result<Option<Entry>, ApiError> {
     let number = line.number;
-    let bad = |what: String| ApiError::invalid(format!("line {number}: {what}")).with_code(BAD_LINE);
+    let bad =
+        |what: String| ApiError::invalid(format!("line {number}: {what}")).with_code(BAD_LINE);
     let Some(bytes) = line.bytes else {
         return Err(bad(format!("longer than {LINE_BYTES_MAX} bytes")));
     };
@@ -38,11 +39,14 @@ pub(super) fn parse(line: Line, defaults: Defaults) -> Result<Option<Entry>, Api
     }
     let value: Value =
         serde_json::from_slice(bytes).map_err(|error| bad(format!("not JSON: {error}")))?;
-    let mut fields =
-        Fields::of("line", true, value).map_err(|error| bad(error.message))?;
+    let mut fields = Fields::of("line", true, value).map_err(|error| bad(error.message))?;
     let custom_id: String = match fields.take("custom_id") {
         Ok(Some(id)) => id,
-        Ok(None) => return Err(bad("custom_id is missing: answers could not be told apart".into())),
+        Ok(None) => {
+            return Err(bad(
+                "custom_id is missing: answers could not be told apart".into()
+            ));
+        }
         Err(error) => return Err(bad(error.message)),
     };
     Ok(Some(Entry {

@@ -1,6 +1,7 @@
 //! `forerun batch`: a file of requests in, a file of answers out.
 //!
 //! ```text
+//! command.rs    opens files and model
 //! lines.rs      the input, line by line, no further than the engine's queue takes
 //! entry.rs      what a line says
 //! run_loop.rs   feed, step, write, until the input ends
@@ -12,6 +13,7 @@
 //! Neighbours: `openai/` reads requests and makes answers; `driver/` runs the engine; `session.rs`
 //! opens the model.
 
+mod command;
 mod entry;
 mod lines;
 mod progress;
@@ -20,3 +22,5 @@ mod resume;
 mod run_loop;
 #[cfg(test)]
 mod tests;
+
+pub(crate) use command::run;

@@ -89,25 +89,25 @@ impl Progress {
 
 impl Tally {
     fn message(&self, elapsed: Duration) -> String {
-        let mut message = format!("{} done", self.num_ok);
-        for (count, what) in [(self.num_errors, "errors"), (self.num_skipped, "skipped")] {
-            if count > 0 {
-                message.push_str(&format!(", {count} {what}"));
-            }
-        }
+        let part = |count: u64, what: &str| match count {
+            0 => String::new(),
+            count => format!(", {count} {what}"),
+        };
         let seconds = elapsed.as_secs_f64();
         let speed = if seconds > 0.0 {
             self.num_generated as f64 / seconds
         } else {
             0.0
         };
-        message.push_str(&format!(
-            " | {speed:.1} tokens/s | {} running, {} waiting | KV {:.0} %",
+        format!(
+            "{} done{}{} | {speed:.1} tokens/s | {} running, {} waiting | KV {:.0} %",
+            self.num_ok,
+            part(self.num_errors, "errors"),
+            part(self.num_skipped, "skipped"),
             self.num_running,
             self.num_waiting,
             100.0 * self.kv_used_share
-        ));
-        message
+        )
     }
 }
 

@@ -48,6 +48,10 @@ pub(super) struct BatchParts<'a, L, W, C> {
 
 /// What came of a batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[expect(
+    clippy::struct_field_names,
+    reason = "num_ is how counts are named everywhere"
+)]
 pub(super) struct Summary {
     /// Lines answered in this run.
     pub(super) num_ok: u64,
@@ -183,11 +187,17 @@ where
             self.num_skipped += 1;
             return Ok(());
         }
-        let added = entry.request.and_then(|request| self.add(number, name, request));
+        let added = entry
+            .request
+            .and_then(|request| self.add(number, name, request));
         match added {
             Ok((id, head)) => {
                 let custom_id = entry.custom_id;
-                let running = Running { number, custom_id, head };
+                let running = Running {
+                    number,
+                    custom_id,
+                    head,
+                };
                 self.running.insert(id, running);
                 Ok(())
             }
@@ -209,8 +219,11 @@ where
                 ));
             }
         }
-        let EngineRequest { request, grammar, head } =
-            request.into_engine(self.codec, name.seed(self.seed))?;
+        let EngineRequest {
+            request,
+            grammar,
+            head,
+        } = request.into_engine(self.codec, name.seed(self.seed))?;
         let id = self.driver.add(request, grammar)?;
         Ok((id, head))
     }
@@ -228,14 +241,19 @@ where
         let ended = self.driver.step(|_| {});
         let mut failure = None;
         for (id, outcome) in ended {
-            let Some(Running { number, custom_id, head }) = self.running.remove(&id) else {
+            let Some(Running {
+                number,
+                custom_id,
+                head,
+            }) = self.running.remove(&id)
+            else {
                 unreachable!("request {id} was added for a line and ends once");
             };
             match outcome.failure() {
                 Some(FailureCause::Executor(message)) => failure = Some(message.clone()),
                 _ => self.num_failed_steps = 0,
             }
-            let body = self.answer(number, head, outcome);
+            let body = self.answer(number, head, &outcome);
             self.write(number, Some(&custom_id), body)?;
         }
         if let Some(message) = failure {
@@ -254,7 +272,7 @@ where
         &self,
         number: u64,
         head: AnswerHead,
-        outcome: Outcome,
+        outcome: &Outcome,
     ) -> Result<crate::openai::ResponseBody, ApiError> {
         let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH);
         let answer = Answer {

@@ -83,16 +83,29 @@ impl Outcome {
     /// Takes an event of this request that happened at `now`.
     pub(super) fn take(&mut self, event: &Event<'_>, now: Timestamp) {
         match *event {
-            Event::PromptToken { token, logprobs, .. } => {
+            Event::PromptToken {
+                token, logprobs, ..
+            } => {
                 self.prompt.push(ScoredToken::new(token, logprobs));
             }
-            Event::Token { sample, token, text, logprobs, .. } => {
+            Event::Token {
+                sample,
+                token,
+                text,
+                logprobs,
+                ..
+            } => {
                 let sample = &mut self.samples[sample as usize];
                 sample.tokens.push(ScoredToken::new(token, logprobs));
                 sample.token_times.push(now);
                 sample.bytes.extend_from_slice(text);
             }
-            Event::SampleFinished { sample, reason, text, .. } => {
+            Event::SampleFinished {
+                sample,
+                reason,
+                text,
+                ..
+            } => {
                 let sample = &mut self.samples[sample as usize];
                 sample.bytes.extend_from_slice(text);
                 sample.reason = Some(reason.clone());

@@ -46,7 +46,7 @@ impl<C: Codec> Answer<'_, C> {
     pub(crate) fn body(
         &self,
         head: AnswerHead,
-        outcome: Outcome,
+        outcome: &Outcome,
     ) -> Result<ResponseBody, ApiError> {
         if let Some(cause) = outcome.failure() {
             return Err(failure(cause));
@@ -132,7 +132,10 @@ fn finish(sample: &Sample, stop_strings: &[Vec<u8>]) -> (&'static str, Option<St
         Some(FinishReason::Stop(StopCause::Token(token))) => Some(StopReason::Token(token.0)),
         _ => None,
     };
-    (reason.map_or("abort", crate::driver::finish_name), stop_reason)
+    (
+        reason.map_or("abort", crate::driver::finish_name),
+        stop_reason,
+    )
 }
 
 /// A grammar that cannot be used is the request's fault.

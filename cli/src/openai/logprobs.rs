@@ -3,6 +3,7 @@
 //! Neighbours: `answer.rs` calls it with tokens from `driver/`; `response.rs` has the objects.
 
 use std::collections::BTreeMap;
+use std::fmt::Write;
 
 use forerun_engine::{TokenId, TokenLogprob};
 
@@ -27,7 +28,8 @@ pub(super) fn token_text(codec: &impl Codec, token: TokenId) -> String {
         |_| {
             let mut name = String::from("bytes:");
             for byte in bytes {
-                name.push_str(&format!("\\x{byte:02x}"));
+                // Writing to a text cannot fail.
+                let _ = write!(name, "\\x{byte:02x}");
             }
             name
         },
@@ -82,10 +84,7 @@ pub(super) fn of_chat(codec: &impl Codec, tokens: &[ScoredToken]) -> ChatLogprob
 }
 
 /// Per prompt token the likeliest and itself.
-pub(super) fn of_prompt(
-    codec: &impl Codec,
-    tokens: &[ScoredToken],
-) -> Vec<Option<PromptLogprobs>> {
+pub(super) fn of_prompt(codec: &impl Codec, tokens: &[ScoredToken]) -> Vec<Option<PromptLogprobs>> {
     let entry = |scored: &TokenLogprob, rank| {
         let value = PromptLogprob {
             logprob: finite(scored.logprob),

@@ -18,7 +18,13 @@ use crate::codec::Codec;
 const COMPLETION_TOKENS_DEFAULT: u32 = 16;
 
 /// Keys of OpenAI that change nothing here.
-const MEANINGLESS_KEYS: [&str; 5] = ["user", "stream_options", "metadata", "store", "service_tier"];
+const MEANINGLESS_KEYS: [&str; 5] = [
+    "user",
+    "stream_options",
+    "metadata",
+    "store",
+    "service_tier",
+];
 
 /// Which API a request speaks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -149,7 +155,12 @@ impl ApiRequest {
         codec: &impl Codec,
         seed: u64,
     ) -> Result<EngineRequest, ApiError> {
-        let Self { prompt, mut request, mut head, .. } = self;
+        let Self {
+            prompt,
+            mut request,
+            mut head,
+            ..
+        } = self;
         let (field, tokens) = match &prompt {
             Prompt::Text(text) => ("prompt", codec.encode(text)),
             Prompt::Tokens(tokens) => ("prompt", Ok(tokens.clone())),

@@ -105,7 +105,6 @@ pub(super) struct PromptLogprob {
 }
 
 #[derive(Debug, Serialize)]
-#[expect(clippy::struct_field_names, reason = "the names of OpenAI's usage object")]
 pub(super) struct UsageBody {
     pub(super) prompt_tokens: usize,
     pub(super) completion_tokens: usize,

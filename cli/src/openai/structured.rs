@@ -34,10 +34,7 @@ pub(super) fn grammar(fields: &mut Fields) -> Result<Option<GrammarSource>, ApiE
 }
 
 /// The keys of vLLM, which have a prefix at top level.
-fn sources(
-    fields: &mut Fields,
-    prefix: &str,
-) -> Result<Vec<(String, GrammarSource)>, ApiError> {
+fn sources(fields: &mut Fields, prefix: &str) -> Result<Vec<(String, GrammarSource)>, ApiError> {
     let mut found = Vec::new();
     let key = |name: &str| format!("{prefix}{name}");
     if let Some(value) = fields.take_value(&key("json")) {
@@ -92,4 +89,3 @@ fn response_format(fields: &mut Fields) -> Result<Option<GrammarSource>, ApiErro
         }
     }
 }
-

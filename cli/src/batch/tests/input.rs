@@ -24,7 +24,9 @@ fn read_all(lines: &mut impl Lines) -> Vec<(u64, Option<String>)> {
 fn lines_are_numbered_and_the_last_needs_no_end() {
     let text = "one\n\ntwo\r\nthree";
     let expected = ["one", "", "two\r", "three"];
-    let expected: Vec<_> = (1..).zip(expected.map(|line| Some(line.to_owned()))).collect();
+    let expected: Vec<_> = (1..)
+        .zip(expected.map(|line| Some(line.to_owned())))
+        .collect();
     assert_eq!(read_all(&mut LineReader::new(Cursor::new(text))), expected);
     let mut thread = LineThread::start(Cursor::new(text)).unwrap();
     assert_eq!(read_all(&mut thread), expected);
@@ -49,9 +51,18 @@ fn bad_lines_get_errors_that_say_what_is_wrong_and_harm_nothing() {
     let bad_bodies = [
         (json!({"prompt": "x", "temperature": "hot"}), "temperature"),
         (json!({"prompt": "x", "top_p": 1.5}), "top_p"),
-        (json!({"prompt": "x", "logit_bias": {"99999": 1}}), "logit_bias"),
-        (json!({"prompt": "x", "logit_bias": {"-1": 1}}), "logit_bias[\"-1\"]"),
-        (json!({"prompt": "x", "stop_token_ids": [400], "min_tokens": 2}), "stop_token_ids"),
+        (
+            json!({"prompt": "x", "logit_bias": {"99999": 1}}),
+            "logit_bias",
+        ),
+        (
+            json!({"prompt": "x", "logit_bias": {"-1": 1}}),
+            "logit_bias[\"-1\"]",
+        ),
+        (
+            json!({"prompt": "x", "stop_token_ids": [400], "min_tokens": 2}),
+            "stop_token_ids",
+        ),
         (json!({"prompt": []}), "prompt"),
         (json!({"prompt": ""}), "prompt"),
         (json!({"prompt": ["a", "b"]}), "prompt"),
@@ -69,7 +80,10 @@ fn bad_lines_get_errors_that_say_what_is_wrong_and_harm_nothing() {
         }
     }
     let (summary, out) = run(&input);
-    assert_eq!((summary.num_ok, summary.num_errors), (1, bad_bodies.len() as u64));
+    assert_eq!(
+        (summary.num_ok, summary.num_errors),
+        (1, bad_bodies.len() as u64)
+    );
     assert_eq!(summary.exit_code(), 2);
     for (index, (_, param)) in bad_bodies.iter().enumerate() {
         let response = &result(&out, &format!("bad-{index}"))["response"];
@@ -78,7 +92,10 @@ fn bad_lines_get_errors_that_say_what_is_wrong_and_harm_nothing() {
         assert_eq!(error["param"], *param, "{error}");
         assert_eq!(error["type"], "invalid_request_error");
         let message = error["message"].as_str().unwrap();
-        assert!(!message.is_empty() && error.get("code").is_some(), "{error}");
+        assert!(
+            !message.is_empty() && error.get("code").is_some(),
+            "{error}"
+        );
     }
     let choices = |line: &serde_json::Value| line["response"]["body"]["choices"].clone();
     assert_eq!(choices(result(&out, "good")), choices(&alone[0]));
@@ -98,13 +115,27 @@ fn lines_that_cannot_be_answered_by_name_are_answered_by_number() {
     .concat();
     let (summary, out) = run(&input);
     assert_eq!((summary.num_ok, summary.num_errors), (1, 5));
-    assert_eq!(result(&out, "twice")["response"]["body"]["usage"]["completion_tokens"], 2);
-    for (number, says) in [(1, "not JSON"), (3, "object"), (4, "custom_id"), (5, "custom_id"), (7, "\"twice\"")] {
+    assert_eq!(
+        result(&out, "twice")["response"]["body"]["usage"]["completion_tokens"],
+        2
+    );
+    for (number, says) in [
+        (1, "not JSON"),
+        (3, "object"),
+        (4, "custom_id"),
+        (5, "custom_id"),
+        (7, "\"twice\""),
+    ] {
         let id = format!("batch_req_{number}");
         let error = out.iter().find(|line| line["id"] == id.as_str()).unwrap();
         assert!(error["custom_id"].is_null());
-        let message = error["response"]["body"]["error"]["message"].as_str().unwrap();
-        assert!(message.contains(&format!("line {number}")) && message.contains(says), "{message}");
+        let message = error["response"]["body"]["error"]["message"]
+            .as_str()
+            .unwrap();
+        assert!(
+            message.contains(&format!("line {number}")) && message.contains(says),
+            "{message}"
+        );
     }
 }
 
@@ -119,7 +150,10 @@ fn method_and_url_are_checked() {
     .concat();
     let (_, out) = run(&input);
     for (id, param) in [("a", "method"), ("b", "url"), ("c", "body")] {
-        assert_eq!(result(&out, id)["response"]["body"]["error"]["param"], param);
+        assert_eq!(
+            result(&out, id)["response"]["body"]["error"]["param"],
+            param
+        );
     }
 }
 

@@ -49,7 +49,10 @@ fn run_over(executor: FakeExecutor, input: &str) -> (Result<Summary>, Vec<Value>
 
 fn parse(out: &[u8]) -> Vec<Value> {
     let text = std::str::from_utf8(out).unwrap();
-    assert!(text.is_empty() || text.ends_with('\n'), "a torn line: {text}");
+    assert!(
+        text.is_empty() || text.ends_with('\n'),
+        "a torn line: {text}"
+    );
     let parsed = text.lines().map(|line| serde_json::from_str(line).unwrap());
     parsed.collect()
 }
@@ -66,13 +69,18 @@ fn line(custom_id: &str, body: &Value) -> String {
 }
 
 fn completion(custom_id: &str, max_tokens: u32) -> String {
-    line(custom_id, &json!({"prompt": format!("prompt of {custom_id}"), "max_tokens": max_tokens}))
+    line(
+        custom_id,
+        &json!({"prompt": format!("prompt of {custom_id}"), "max_tokens": max_tokens}),
+    )
 }
 
 /// The result of the line with this id, of which there is one.
 fn result<'a>(out: &'a [Value], custom_id: &str) -> &'a Value {
     let mut of_it = out.iter().filter(|line| line["custom_id"] == custom_id);
-    let first = of_it.next().unwrap_or_else(|| panic!("{custom_id} has no answer: {out:?}"));
+    let first = of_it
+        .next()
+        .unwrap_or_else(|| panic!("{custom_id} has no answer: {out:?}"));
     assert!(of_it.next().is_none(), "{custom_id} is answered twice");
     first
 }

@@ -1,27 +1,38 @@
 //! What a finished run says about itself: the JSON object and the closing line.
+//!
+//! Neighbours: `mod.rs` fills it; `scores.rs` has the log-probabilities.
 
+use std::io::{self, Write};
 use std::time::Duration;
 
 use serde::Serialize;
 
+use super::scores::TokenScore;
+
 /// The object `--output json` prints.
 #[derive(Debug, Serialize)]
-pub(crate) struct Report {
-    pub(crate) model: String,
-    pub(crate) device: String,
-    pub(crate) prompt_token_ids: Vec<u32>,
-    pub(crate) outputs: Vec<Output>,
-    pub(crate) usage: UsageReport,
-    pub(crate) timing: Timing,
+pub(super) struct Report {
+    pub(super) model: String,
+    pub(super) device: String,
+    pub(super) prompt_token_ids: Vec<u32>,
+    /// If they were asked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) prompt_logprobs: Option<Vec<TokenScore>>,
+    pub(super) outputs: Vec<Output>,
+    pub(super) usage: UsageReport,
+    pub(super) timing: Timing,
 }
 
 /// One continuation.
 #[derive(Debug, Serialize)]
-pub(crate) struct Output {
-    pub(crate) index: usize,
-    pub(crate) text: String,
-    pub(crate) token_ids: Vec<u32>,
-    pub(crate) finish_reason: &'static str,
+pub(super) struct Output {
+    pub(super) index: usize,
+    pub(super) text: String,
+    pub(super) token_ids: Vec<u32>,
+    pub(super) finish_reason: &'static str,
+    /// If they were asked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) logprobs: Option<Vec<TokenScore>>,
 }
 
 /// Token counts.
@@ -30,35 +41,35 @@ pub(crate) struct Output {
     clippy::struct_field_names,
     reason = "the names of OpenAI's usage object"
 )]
-pub(crate) struct UsageReport {
-    pub(crate) prompt_tokens: usize,
-    pub(crate) completion_tokens: usize,
-    pub(crate) cached_tokens: usize,
+pub(super) struct UsageReport {
+    pub(super) prompt_tokens: usize,
+    pub(super) completion_tokens: usize,
+    pub(super) cached_tokens: usize,
 }
 
 /// Times and speeds. Speeds are absent where nothing was measured.
 #[derive(Debug, Serialize)]
-pub(crate) struct Timing {
+pub(super) struct Timing {
     /// Opening the device and loading the model, seconds.
-    pub(crate) load_s: f64,
+    pub(super) load_s: f64,
     /// Time to first token: from the request to its first token, milliseconds.
-    pub(crate) ttft_ms: Option<f64>,
+    pub(super) ttft_ms: Option<f64>,
     /// Tokens after the first, per second.
-    pub(crate) decode_tokens_per_s: Option<f64>,
+    pub(super) decode_tokens_per_s: Option<f64>,
     /// Prompt tokens until the first token, per second.
-    pub(crate) prefill_tokens_per_s: Option<f64>,
+    pub(super) prefill_tokens_per_s: Option<f64>,
 }
 
 /// When things happened, as durations since the request was made.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Clock {
-    pub(crate) first_token: Option<Duration>,
-    pub(crate) last_token: Duration,
+pub(super) struct Clock {
+    pub(super) first_token: Option<Duration>,
+    pub(super) last_token: Duration,
 }
 
 impl Timing {
     /// Speeds of a run of `prompt_tokens` and `completion_tokens`.
-    pub(crate) fn new(
+    pub(super) fn new(
         load: Duration,
         clock: Clock,
         prompt_tokens: usize,
@@ -84,8 +95,23 @@ impl Timing {
 }
 
 impl Report {
+    /// The texts, each under a header if there are several.
+    pub(super) fn write_texts(&self, out: &mut impl Write) -> io::Result<()> {
+        for output in &self.outputs {
+            if self.outputs.len() > 1 {
+                writeln!(
+                    out,
+                    "--- sample {} ({}) ---",
+                    output.index, output.finish_reason
+                )?;
+            }
+            writeln!(out, "{}", output.text)?;
+        }
+        out.flush()
+    }
+
     /// The closing line of a run.
-    pub(crate) fn closing_line(&self) -> String {
+    pub(super) fn closing_line(&self) -> String {
         let speed = |value: Option<f64>| {
             value.map_or_else(|| "-".to_owned(), |value| format!("{value:.1}"))
         };
