@@ -73,6 +73,8 @@ pub(crate) struct FakeExecutor {
     pub(crate) submitted: VecDeque<StepOutput>,
     /// Steps from this one on fail.
     pub(crate) fails_from: Option<u32>,
+    /// Every so many steps, one fails.
+    pub(crate) fails_every: Option<u32>,
     /// Steps submitted.
     pub(crate) num_steps: u32,
     /// Most sequences of a step so far.
@@ -83,7 +85,10 @@ impl Executor for FakeExecutor {
     fn submit(&mut self, batch: &StepBatch) -> Result<(), ExecutorError> {
         self.num_steps += 1;
         self.num_seqs_max = self.num_seqs_max.max(batch.num_seqs());
-        if self.fails_from.is_some_and(|first| self.num_steps >= first) {
+        let fails_now = self
+            .fails_every
+            .is_some_and(|n| self.num_steps.is_multiple_of(n));
+        if fails_now || self.fails_from.is_some_and(|first| self.num_steps >= first) {
             return Err(ExecutorError {
                 scope: FailureScope::All,
                 message: "the device is gone".to_owned(),

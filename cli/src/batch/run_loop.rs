@@ -8,7 +8,7 @@ use std::io::Write;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result, bail};
-use forerun_engine::{Executor, FailureCause, RequestId, Vocabulary};
+use forerun_engine::{Event, Executor, FailureCause, RequestId, Vocabulary};
 
 use super::entry;
 use super::lines::{Line, Lines, NextLine};
@@ -238,7 +238,10 @@ where
     }
 
     fn step(&mut self) -> Result<()> {
-        let ended = self.driver.step(|_| {});
+        let mut has_tokens = false;
+        let ended = self
+            .driver
+            .step(|event| has_tokens |= matches!(event, Event::Token { .. }));
         let mut failure = None;
         for (id, outcome) in ended {
             let Some(Running {
@@ -249,21 +252,24 @@ where
             else {
                 unreachable!("request {id} was added for a line and ends once");
             };
-            match outcome.failure() {
-                Some(FailureCause::Executor(message)) => failure = Some(message.clone()),
-                _ => self.num_failed_steps = 0,
+            if let Some(FailureCause::Executor(message)) = outcome.failure() {
+                failure = Some(message.clone());
             }
             let body = self.answer(number, head, &outcome);
             self.write(number, Some(&custom_id), body)?;
         }
-        if let Some(message) = failure {
-            self.num_failed_steps += 1;
-            if self.num_failed_steps >= FAILED_STEPS_MAX {
-                bail!(
-                    "{FAILED_STEPS_MAX} steps failed in a row, the last with: {message}. Run the \
-                     same command again to answer the lines that are left"
-                );
+        match failure {
+            Some(message) => {
+                self.num_failed_steps += 1;
+                if self.num_failed_steps >= FAILED_STEPS_MAX {
+                    bail!(
+                        "{FAILED_STEPS_MAX} steps failed in a row, the last with: {message}. Run \
+                         the same command again to answer the lines that are left"
+                    );
+                }
             }
+            None if has_tokens => self.num_failed_steps = 0,
+            None => {}
         }
         Ok(())
     }

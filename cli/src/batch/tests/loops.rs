@@ -190,3 +190,17 @@ fn a_device_that_keeps_failing_ends_the_batch_instead_of_failing_every_line() {
     let is_server_error = |line: &&Value| line["response"]["status_code"] == 500;
     assert!(out.iter().filter(is_server_error).count() > 0);
 }
+
+#[test]
+fn steps_that_fail_now_and_then_cost_their_requests_and_nothing_else() {
+    let input: String = (0..60).map(|i| completion(&i.to_string(), 3)).collect();
+    let executor = FakeExecutor {
+        fails_every: Some(9),
+        ..FakeExecutor::default()
+    };
+    let (summary, out) = run_over(executor, &input);
+    let summary = summary.unwrap();
+    assert_eq!((summary.num_ok + summary.num_errors, out.len()), (60, 60));
+    assert!(summary.num_ok > 30, "{summary:?}");
+    assert!(summary.num_errors > 8, "{summary:?}");
+}

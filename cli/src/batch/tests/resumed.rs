@@ -87,3 +87,16 @@ fn a_file_of_something_else_is_left_as_it_is() {
     );
     assert_eq!(std::fs::read(&file.0).unwrap(), text);
 }
+
+#[test]
+fn a_torn_last_line_is_cut_off_before_anything_is_written() {
+    let input = mixed_input();
+    let file = TestFile::new("torn", b"");
+    resume_file(&file, &input).unwrap();
+    let bytes = std::fs::read(&file.0).unwrap();
+    let first_line_len = 1 + bytes.iter().position(|&byte| byte == b'\n').unwrap();
+    std::fs::write(&file.0, &bytes[..first_line_len + 40]).unwrap();
+    let answered = resume::read(&mut file.open().unwrap()).unwrap();
+    assert_eq!(answered.len(), 1);
+    assert_eq!(std::fs::read(&file.0).unwrap(), &bytes[..first_line_len]);
+}
