@@ -15,14 +15,13 @@ impl<E: Executor, V: Vocabulary> Engine<E, V> {
     pub(crate) fn finish(&mut self, seq: SeqId, reason: FinishReason) {
         let mut sequence = self.take(seq);
         let request = self.requests.get_mut(sequence.request);
-        match sequence.log.take() {
-            Some(log) => request.ended.push(EndedSample { log, reason }),
-            None => {
-                request.usage.completion_tokens += sequence.output().len();
-                sequence.finish_text(&mut self.events);
-                let sample = (sequence.request, sequence.sample);
-                self.events.push_sample_finished(sample, reason);
-            }
+        if let Some(log) = sequence.log.take() {
+            request.ended.push(EndedSample { log, reason });
+        } else {
+            request.usage.completion_tokens += sequence.output().len();
+            sequence.finish_text(&mut self.events);
+            let sample = (sequence.request, sequence.sample);
+            self.events.push_sample_finished(sample, reason);
         }
         if request.live.is_empty() {
             self.close(sequence.request);
