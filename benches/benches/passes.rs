@@ -14,8 +14,8 @@ use std::path::Path;
 use std::time::Instant;
 
 use forerun_engine::{
-    BatchSeq, Executor, Generation, GroupBatch, RequestId, SamplingRow, SeqId, StepBatch,
-    StepOutput,
+    BatchSeq, Executor, Generation, GroupBatch, RequestId, SamplingParams, SamplingRow, SeqId,
+    StepBatch, StepOutput,
 };
 use forerun_models::devices::{self, DeviceChoice};
 use forerun_models::model::{LoadOptions, LoadedModel, ModelFiles};
@@ -109,12 +109,15 @@ enum Rows {
 
 /// Seconds of one step that appends `num_tokens` tokens at position `start`.
 fn run(model: &mut LoadedModel, start: usize, num_tokens: usize, rows: Rows) -> f64 {
-    let batch = batch(start, num_tokens, rows);
+    let mut batch = batch(start, num_tokens, rows);
+    // Every KV group has the same tables here: windows keep all their blocks.
+    batch.groups = vec![batch.groups[0].clone(); model.plan.groups.len()];
     let mut output = StepOutput::default();
     let started = Instant::now();
-    model
-        .runner
-        .execute(&batch, &mut output)
+    let runner = &mut model.runner;
+    runner
+        .submit(&batch)
+        .and_then(|()| runner.collect(&mut output))
         .unwrap_or_else(|error| panic!("{error}"));
     black_box(output.verdicts());
     started.elapsed().as_secs_f64()
@@ -125,11 +128,7 @@ fn batch(start: usize, num_tokens: usize, rows: Rows) -> StepBatch {
     let first_row = if rows == Rows::All { 0 } else { num_tokens - 1 };
     let logit_rows: Vec<u32> = (first_row as u32..num_tokens as u32).collect();
     let blocks_per_seq = (start + num_tokens).div_ceil(BLOCK_SIZE);
-    let sampling = |row: &u32| SamplingRow {
-        temperature: 0.0,
-        seed: 0,
-        position: start as u32 + row + 1,
-    };
+    let sampling = |row: &u32| SamplingRow::new(&SamplingParams::default(), start as u32 + row + 1);
     StepBatch {
         seqs: vec![BatchSeq {
             seq: SeqId(0),
@@ -150,6 +149,7 @@ fn batch(start: usize, num_tokens: usize, rows: Rows) -> StepBatch {
             slot_mapping: positions.clone().map(|p| p + BLOCK_SIZE as u32).collect(),
             block_tables: (1..=blocks_per_seq as u32).collect(),
             blocks_per_seq,
+            block_copies: Vec::new(),
         }],
         positions: positions.collect(),
         logit_rows,

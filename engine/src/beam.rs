@@ -122,9 +122,11 @@ impl BeamSearch {
     pub(crate) fn ranked_offers(&self) -> Vec<Offer> {
         let mut offers = Vec::new();
         for (index, beam) in self.beams.iter().enumerate() {
+            // More may have come, where the caller wants to see more.
             let candidates = beam.candidates.iter().flatten();
             offers.extend(
                 candidates
+                    .take(2 * self.width())
                     .enumerate()
                     .filter(|(_, token)| token.logprob > f32::NEG_INFINITY)
                     .map(|(place, &token)| Offer {
@@ -144,11 +146,7 @@ impl BeamSearch {
     pub(crate) fn add_hypothesis(&mut self, log: OutputLog, reason: FinishReason) {
         let score = self.score(log.sum(), log.len());
         let place = self.hypotheses.partition_point(|h| h.score >= score);
-        let hypothesis = Hypothesis {
-            log,
-            reason,
-            score,
-        };
+        let hypothesis = Hypothesis { log, reason, score };
         self.hypotheses.insert(place, hypothesis);
         self.hypotheses.truncate(self.width());
     }
@@ -237,7 +235,11 @@ mod tests {
         assert!(search.is_ready());
         let offers = search.ranked_offers();
         let order: Vec<_> = offers.iter().map(|o| (o.beam, o.token.token.0)).collect();
-        assert_eq!(order, [(1, 7), (0, 5), (1, 8)], "of equals the earlier beam");
+        assert_eq!(
+            order,
+            [(1, 7), (0, 5), (1, 8)],
+            "of equals the earlier beam"
+        );
     }
 
     #[test]

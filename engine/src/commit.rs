@@ -85,12 +85,19 @@ impl<E: Executor, V: Vocabulary> Engine<E, V> {
             if scheduled.has_copies {
                 sequence.has_copies_in_flight = false;
             }
-            self.blocks
-                .release_outside_windows(&mut sequence.tables, sequence.num_verified);
+            if let Some(scores) = &mut sequence.prompt_scores
+                && scores.num_told == 0
+            {
+                // Nothing comes before the first token, so it has no score.
+                scores.num_told = 1;
+                let first = sequence.tokens[0];
+                self.events.push_prompt_token(sequence.request, first, None);
+            }
         }
     }
 
-    /// Offers the blocks that are full and whose tokens are known to the prefix cache.
+    /// Offers the blocks that are full and whose tokens are known to the prefix cache, then lets go
+    /// of those that no later query sees: they can still be found.
     fn publish(&mut self, scheduled: &ScheduledSeq) {
         let current = self
             .sequences
@@ -102,6 +109,8 @@ impl<E: Executor, V: Vocabulary> Engine<E, V> {
                 &sequence.tokens,
                 sequence.num_verified,
             );
+            self.blocks
+                .release_outside_windows(&mut sequence.tables, sequence.num_verified);
         }
     }
 
@@ -115,6 +124,7 @@ impl<E: Executor, V: Vocabulary> Engine<E, V> {
         if self.output.verdicts()[row] == Verdict::NotFinite {
             let position = batch.positions[batch.logit_rows[row] as usize] as usize;
             let reason = FinishReason::Error(FailureCause::NotFinite { position });
+            sequence.is_distrusted = true;
             return self.fail_row(entry.seq, batch.purposes[row], reason);
         }
         match batch.purposes[row] {
@@ -123,10 +133,6 @@ impl<E: Executor, V: Vocabulary> Engine<E, V> {
                 let scores = scores.expect("rows score prompts that asked for it");
                 let position = position as usize;
                 let request = sequence.request;
-                if position == 1 {
-                    let first = sequence.tokens[0];
-                    self.events.push_prompt_token(request, first, None);
-                }
                 scores.num_told = position + 1;
                 let logprobs = self.output.logprobs(row);
                 let token = sequence.tokens[position];
@@ -150,7 +156,9 @@ impl<E: Executor, V: Vocabulary> Engine<E, V> {
         let seq = match sequence.draws {
             Draws::Fork(num_samples) if sample + 1 < num_samples => {
                 // The sequence itself becomes the last sample, after all others took its state.
-                self.fork(seq, sample)
+                let forked = self.fork(seq, sample);
+                self.sequences.get_mut(seq).sample = sample + 1;
+                forked
             }
             Draws::Fork(_) => {
                 let sequence = self.sequences.get_mut(seq);
@@ -168,6 +176,7 @@ impl<E: Executor, V: Vocabulary> Engine<E, V> {
         let vocab_size = self.config.vocab_size;
         if token.0 as usize >= vocab_size {
             let cause = FailureCause::TokenOutOfVocabulary { token, vocab_size };
+            self.sequences.get_mut(seq).is_distrusted = true;
             return self.finish(seq, FinishReason::Error(cause));
         }
         let sequence = self.sequences.get_mut(seq);
@@ -195,10 +204,7 @@ impl<E: Executor, V: Vocabulary> Engine<E, V> {
     /// A new sequence with the tokens and blocks of `parent`. Whose parent was preempted waits.
     pub(crate) fn fork(&mut self, parent: SeqId, sample: u32) -> SeqId {
         let tables = self.blocks.fork(&self.sequences.get(parent).tables);
-        let is_running = self
-            .scheduler
-            .queues
-            .is_running(self.sequences.get(parent));
+        let is_running = self.scheduler.queues.is_running(self.sequences.get(parent));
         let name = self.sequences.reserve_name();
         let forked = self.sequences.get(parent).fork(name, sample, tables);
         let request = self.requests.get_mut(forked.request);
@@ -264,9 +270,11 @@ impl<E: Executor, V: Vocabulary> Engine<E, V> {
     /// Ends the requests whose grammars gave no mask in the step just submitted.
     pub(crate) fn end_without_masks(&mut self) {
         while let Some(failure) = self.mask_failures.pop() {
-            let request = self.sequences.get(failure.seq).request;
-            let cause = FailureCause::Grammar(failure.error.message);
-            self.end_request(request, &FinishReason::Error(cause));
+            // Several of its sequences may have failed, or the step with it.
+            if self.requests.find(failure.request).is_some() {
+                let cause = FailureCause::Grammar(failure.error.message);
+                self.end_request(failure.request, &FinishReason::Error(cause));
+            }
         }
     }
 

@@ -1,6 +1,6 @@
 //! What an engine is built with, checked once, so that nothing behind it has to.
 //!
-//! Neighbours: read by `engine.rs`, `scheduler.rs` and `block_manager.rs`; made by the caller from
+//! Neighbours: read by `engine.rs`, `scheduler.rs` and `block_manager/`; made by the caller from
 //! the model's config, the memory plan and the command line.
 
 use thiserror::Error;
@@ -138,6 +138,9 @@ impl EngineConfig {
         // A prompt token and a generated one.
         in_range("max_seq_len", self.max_seq_len, 2)?;
         in_range("vocab_size", self.vocab_size, 1)?;
+        if let Some(prefill_tokens_max) = self.scheduling.prefill_tokens_max {
+            in_range("prefill_tokens_max", prefill_tokens_max, 1)?;
+        }
         match self
             .eos_token_ids
             .iter()
@@ -266,7 +269,7 @@ mod tests {
     #[test]
     fn every_unsound_field_is_refused_by_name() {
         type Damage = fn(&mut EngineConfig);
-        let cases: [(Damage, &str); 12] = [
+        let cases: [(Damage, &str); 13] = [
             (|c| c.block_size = 0, "block size is 0"),
             (|c| c.block_size = 12, "block size is 12"),
             (|c| c.block_size = 512, "block size is 512"),
@@ -283,6 +286,10 @@ mod tests {
                 "step_tokens_max is 3, must be at least 4",
             ),
             (|c| c.max_seq_len = 1, "max_seq_len is 1"),
+            (
+                |c| c.scheduling.prefill_tokens_max = Some(0),
+                "prefill_tokens_max is 0",
+            ),
             (
                 |c| c.vocab_size = 1 << 33,
                 "vocab_size is 8589934592, must fit 32 bits",

@@ -123,7 +123,7 @@ impl<E: Executor, V: Vocabulary> Engine<E, V> {
         );
         self.blocks.release_copy_sources();
         self.count_as_computed(&step);
-        self.last_plan.clone_from(&step.plan);
+        self.last_plan.copy_from(&step.plan);
         match self.executor.submit(&step.batch) {
             Ok(()) => self.in_flight.push(step),
             Err(error) => self.fail_step(step, &error),
@@ -199,10 +199,7 @@ impl<E: Executor, V: Vocabulary> Engine<E, V> {
             },
             is_logged: !output.is_streamed(),
         };
-        let seq = self
-            .sequences
-            .insert(|name| Sequence::new(name, parts))
-            .id;
+        let seq = self.sequences.insert(|name| Sequence::new(name, parts)).id;
         let sequence = self.sequences.get_mut(seq);
         match request.waits_for {
             Some(_) => self.scheduler.queues.park(sequence),
@@ -245,7 +242,8 @@ impl<E: Executor, V: Vocabulary> Engine<E, V> {
     ) -> Result<(), AdmissionError> {
         admission::in_vocabulary("prompt", tokens, self.config.vocab_size)?;
         let waiting = self.requests.find_mut(request);
-        let Some(state) = waiting.filter(|r| r.waits_for == Some(WaitReason::StreamingInput)) else {
+        let Some(state) = waiting.filter(|r| r.waits_for == Some(WaitReason::StreamingInput))
+        else {
             let what = "more of its prompt";
             return Err(AdmissionError::NotParked { request, what });
         };

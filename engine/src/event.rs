@@ -34,7 +34,8 @@ pub enum Event<'a> {
         /// If the request asked for them.
         logprobs: Option<RowLogprobs<'a>>,
     },
-    /// A sample has ended. Comes once for each sample asked for.
+    /// A sample has ended. Comes once for each sample asked for, except that a beam search tells
+    /// fewer if there are not so many texts (a tiny vocabulary, a strict grammar).
     SampleFinished {
         /// The request.
         request: RequestId,

@@ -6,7 +6,7 @@
 use crate::output_log::OutputLog;
 use crate::request_state::{EndedSample, RequestState};
 use crate::scheduler::PlanContext;
-use crate::sequence::Sequence;
+use crate::sequence::{Draws, Sequence};
 use crate::stop::StopConditions;
 use crate::{Engine, Executor, FinishReason, RequestId, SeqId, StepPlan, Vocabulary};
 
@@ -36,9 +36,8 @@ impl<E: Executor, V: Vocabulary> Engine<E, V> {
     /// Ends a request with everything it has: every sample that has not ended does, for `reason`.
     pub(crate) fn end_request(&mut self, id: RequestId, reason: &FinishReason) {
         let request = self.requests.get(id);
-        let (live, has_forked) = (request.live.clone(), request.has_forked);
-        let (num_samples, is_streamed) =
-            (request.output.num_samples, request.output.is_streamed());
+        let live = request.live.clone();
+        let (num_samples, is_streamed) = (request.output.num_samples, request.output.is_streamed());
         for seq in live {
             let mut sequence = self.take(seq);
             if !is_streamed {
@@ -47,13 +46,14 @@ impl<E: Executor, V: Vocabulary> Engine<E, V> {
             let request = self.requests.get_mut(id);
             request.usage.completion_tokens += sequence.output().len();
             sequence.finish_text(&mut self.events);
-            let samples = if has_forked {
-                sequence.sample..sequence.sample + 1
-            } else {
-                0..num_samples
+            let samples = match sequence.draws {
+                // It stands for all samples that have not split off.
+                Draws::Fork(num_samples) => sequence.sample..num_samples,
+                Draws::One | Draws::Candidates(_) => sequence.sample..sequence.sample + 1,
             };
             for sample in samples {
-                self.events.push_sample_finished((id, sample), reason.clone());
+                self.events
+                    .push_sample_finished((id, sample), reason.clone());
             }
         }
         let request = self.requests.get_mut(id);
@@ -61,7 +61,8 @@ impl<E: Executor, V: Vocabulary> Engine<E, V> {
         request.beam = None;
         if !is_streamed {
             for sample in 0..num_samples {
-                self.events.push_sample_finished((id, sample), reason.clone());
+                self.events
+                    .push_sample_finished((id, sample), reason.clone());
             }
         }
         self.close(id);
@@ -76,7 +77,10 @@ impl<E: Executor, V: Vocabulary> Engine<E, V> {
             let failed = |sample: &EndedSample| matches!(sample.reason, FinishReason::Error(_));
             let by_mean = || b.log.mean().total_cmp(&a.log.mean());
             let by_index = || a.sample.cmp(&b.sample);
-            failed(a).cmp(&failed(b)).then_with(by_mean).then_with(by_index)
+            failed(a)
+                .cmp(&failed(b))
+                .then_with(by_mean)
+                .then_with(by_index)
         });
         ended.truncate(request.output.num_samples as usize);
         for (sample, ended) in ended.into_iter().enumerate() {
@@ -107,7 +111,13 @@ impl<E: Executor, V: Vocabulary> Engine<E, V> {
     }
 
     /// Tells a sample that was kept back, as if it came now.
-    fn tell(&mut self, request: &mut RequestState, index: u32, log: &OutputLog, reason: FinishReason) {
+    fn tell(
+        &mut self,
+        request: &mut RequestState,
+        index: u32,
+        log: &OutputLog,
+        reason: FinishReason,
+    ) {
         let num_prompt = request.usage.prompt_tokens;
         let mut stop = StopConditions::new(&request.stop, num_prompt, &self.config);
         let asked = request.output.logprobs;

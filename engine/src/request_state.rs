@@ -5,9 +5,7 @@
 use crate::beam::BeamSearch;
 use crate::output_log::OutputLog;
 use crate::statistics::RequestFacts;
-use crate::{
-    FinishReason, OutputParams, RequestId, SeqId, StopParams, Usage, WaitReason,
-};
+use crate::{FinishReason, OutputParams, RequestId, SeqId, StopParams, Usage, WaitReason};
 
 /// One request that has not ended.
 #[derive(Debug)]

@@ -73,18 +73,48 @@ impl SamplingParams {
 
     pub(crate) fn validate(&self, config: &EngineConfig) -> Result<(), AdmissionError> {
         let checks = [
-            ("temperature", self.temperature, self.temperature >= 0.0, "a finite number from 0 up"),
-            ("top_p", self.top_p, in_open_unit(self.top_p), "above 0 and at most 1"),
-            ("min_p", self.min_p, (0.0..=1.0).contains(&self.min_p), "from 0 to 1"),
-            ("typical_p", self.typical_p, in_open_unit(self.typical_p), "above 0 and at most 1"),
+            (
+                "temperature",
+                self.temperature,
+                self.temperature >= 0.0,
+                "a finite number from 0 up",
+            ),
+            (
+                "top_p",
+                self.top_p,
+                in_open_unit(self.top_p),
+                "above 0 and at most 1",
+            ),
+            (
+                "min_p",
+                self.min_p,
+                (0.0..=1.0).contains(&self.min_p),
+                "from 0 to 1",
+            ),
+            (
+                "typical_p",
+                self.typical_p,
+                in_open_unit(self.typical_p),
+                "above 0 and at most 1",
+            ),
             (
                 "repetition_penalty",
                 self.repetition_penalty,
                 self.repetition_penalty > 0.0,
                 "a finite number above 0",
             ),
-            ("presence_penalty", self.presence_penalty, true, "a finite number"),
-            ("frequency_penalty", self.frequency_penalty, true, "a finite number"),
+            (
+                "presence_penalty",
+                self.presence_penalty,
+                true,
+                "a finite number",
+            ),
+            (
+                "frequency_penalty",
+                self.frequency_penalty,
+                true,
+                "a finite number",
+            ),
         ];
         for (field, found, is_in_range, expected) in checks {
             if !found.is_finite() || !is_in_range {
@@ -200,7 +230,10 @@ impl OutputParams {
 
     /// Whether tokens can be told as they come: samples are not chosen among at the end.
     pub fn is_streamed(&self) -> bool {
-        self.beam.is_none() && self.best_of.is_none_or(|best_of| best_of == self.num_samples)
+        self.beam.is_none()
+            && self
+                .best_of
+                .is_none_or(|best_of| best_of == self.num_samples)
     }
 
     pub(crate) fn validate(&self, config: &EngineConfig) -> Result<(), AdmissionError> {
@@ -233,7 +266,11 @@ impl OutputParams {
         for (field, num_top) in asked {
             let (found, limit) = (num_top.unwrap_or(0) as usize, config.logprobs_max());
             if found > limit {
-                return Err(AdmissionError::TooManyLogprobs { field, found, limit });
+                return Err(AdmissionError::TooManyLogprobs {
+                    field,
+                    found,
+                    limit,
+                });
             }
         }
         Ok(())

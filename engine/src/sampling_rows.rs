@@ -202,8 +202,8 @@ impl StepBatch {
         let mask = &mut self.masks[start..];
         if let Err(error) = grammar.fill_mask(mask) {
             mask.fill(0);
-            let seq = sequence.id;
-            failures.push(MaskFailure { seq, error });
+            let request = sequence.request;
+            failures.push(MaskFailure { request, error });
             return Some(row);
         }
         let bit = |token: TokenId| (token.0 as usize / 32, 1 << (token.0 % 32));

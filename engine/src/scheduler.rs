@@ -101,7 +101,8 @@ impl Scheduler {
     /// empty pool, so the first always can.
     pub(crate) fn plan(&mut self, context: &mut PlanContext<'_>, plan: &mut StepPlan) {
         plan.clear();
-        self.queues.begin_step(self.wait_steps_max, context.sequences);
+        self.queues
+            .begin_step(self.wait_steps_max, context.sequences);
         loop {
             // After a preemption this admits nobody: who gave up blocks is first in the queue, and
             // needs at least as many, of which some are taken.
@@ -185,17 +186,10 @@ impl Scheduler {
                 return;
             }
             let sequence = context.sequences.get_mut(seq);
-            let hit = look_up(sequence, context.blocks);
-            // Room for all known tokens, not only for this chunk: a sequence that could not finish
-            // its prompt would be preempted again, its work lost.
-            let num_tokens = sequence.tokens.len();
-            if context
-                .blocks
-                .check_room(&sequence.tables, Some(&hit), num_tokens)
-                .is_err()
-            {
+            let Some(hit) = look_up_with_room(sequence, context.blocks) else {
                 return;
-            }
+            };
+            let num_tokens = sequence.tokens.len();
             sequence.reserve_capacity(self.block_size);
             let has_copies = hit.has_copies();
             let num_cached = context
@@ -325,6 +319,22 @@ fn reserve(
     Ok(())
 }
 
+/// What the cache has of a sequence, if there is room for all its known tokens, not only for the
+/// next chunk: a sequence that could not finish its prompt would be preempted again, its work lost.
+fn look_up_with_room(sequence: &mut Sequence, blocks: &BlockManager) -> Option<PrefixHit> {
+    let hit = look_up(sequence, blocks);
+    let num_tokens = sequence.tokens.len();
+    let has_room = |hit: &PrefixHit| {
+        let room = blocks.check_room(&sequence.tables, Some(hit), num_tokens);
+        room.is_ok()
+    };
+    if has_room(&hit) {
+        return Some(hit);
+    }
+    // A block to copy from is one more than the sequence needs: it must never keep it waiting.
+    Some(hit.without_partial()).filter(has_room)
+}
+
 /// What the cache has of a sequence that computed nothing. Requests that want log-probabilities of
 /// the prompt have to compute all of it.
 fn look_up(sequence: &mut Sequence, blocks: &BlockManager) -> PrefixHit {
@@ -340,6 +350,14 @@ fn look_up(sequence: &mut Sequence, blocks: &BlockManager) -> PrefixHit {
 }
 
 impl StepPlan {
+    /// Becomes a copy of `other` without allocating, once it has grown.
+    pub(crate) fn copy_from(&mut self, other: &Self) {
+        self.scheduled.clone_from(&other.scheduled);
+        self.preempted.clone_from(&other.preempted);
+        self.admitted.clone_from(&other.admitted);
+        self.num_tokens = other.num_tokens;
+    }
+
     fn clear(&mut self) {
         self.scheduled.clear();
         self.preempted.clear();

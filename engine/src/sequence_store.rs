@@ -15,10 +15,7 @@ pub(crate) struct SequenceStore {
 
 impl SequenceStore {
     /// Stores the sequence that `make` builds for the name it is given.
-    pub(crate) fn insert(
-        &mut self,
-        make: impl FnOnce(SequenceName) -> Sequence,
-    ) -> &mut Sequence {
+    pub(crate) fn insert(&mut self, make: impl FnOnce(SequenceName) -> Sequence) -> &mut Sequence {
         let name = self.reserve_name();
         self.put(make(name))
     }

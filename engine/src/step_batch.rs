@@ -77,7 +77,7 @@ pub struct GroupBatch {
     /// `[T]`: slots that take the tokens' keys and values.
     pub slot_mapping: Vec<u32>,
     /// `[S, blocks_per_seq]`, row-major: block ids in order of position. Entries past a sequence's
-    /// context and those a window has let go are the null block.
+    /// last block and those a window has let go are the null block.
     pub block_tables: Vec<u32>,
     /// Row length of `block_tables`: what the longest context of the batch needs.
     pub blocks_per_seq: usize,
@@ -86,10 +86,10 @@ pub struct GroupBatch {
     pub block_copies: Vec<(BlockId, BlockId)>,
 }
 
-/// A sequence whose grammar gave no mask.
+/// A request one of whose grammars gave no mask.
 #[derive(Clone, Debug)]
 pub(crate) struct MaskFailure {
-    pub(crate) seq: SeqId,
+    pub(crate) request: RequestId,
     pub(crate) error: GrammarError,
 }
 

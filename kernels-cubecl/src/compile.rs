@@ -8,7 +8,8 @@ use crate::linear::cube::{LinearShapeLaunch, few, many};
 use crate::paged_attention::cube::{attend, merge};
 use crate::spec::{Activation, AttentionSpec, KvSpec, MatrixSpec, RmsNormSpec, RopeSpec};
 use crate::{
-    embed, gather_rows, glu, kv_copy, kv_write, launch, paged_attention, rms_norm, rope, sample,
+    advance, embed, gather_rows, glu, kv_copy, kv_write, launch, logits_process, logprobs,
+    paged_attention, rms_norm, rope, sample,
 };
 use cubecl::prelude::*;
 
@@ -51,7 +52,8 @@ pub enum OpVariant {
         /// M.
         columns: usize,
     },
-    /// [`sample::sample`].
+    /// [`advance::advance`] and [`logits_process::logits_process`], [`sample::sample`] and
+    /// [`logprobs::logprobs`].
     Sample {
         /// V.
         vocab_size: usize,
@@ -99,7 +101,7 @@ pub fn kernels(variant: &OpVariant, target: &CompileTarget) -> Vec<OpKernel> {
         OpVariant::GatherRows { columns } => {
             ("gather_rows", gather_rows::cube::kernels(target, *columns))
         }
-        OpVariant::Sample { vocab_size } => ("sample", sample::cube::kernels(target, *vocab_size)),
+        OpVariant::Sample { vocab_size } => ("sample", sampling_kernels(target, *vocab_size)),
     };
     let mut seen = Vec::new();
     let mut distinct = Vec::new();
@@ -111,6 +113,14 @@ pub fn kernels(variant: &OpVariant, target: &CompileTarget) -> Vec<OpKernel> {
         }
     }
     distinct
+}
+
+fn sampling_kernels(target: &CompileTarget, vocab_size: usize) -> Vec<Box<dyn CubeKernel>> {
+    let mut kernels = sample::cube::kernels(target, vocab_size);
+    kernels.extend(logits_process::cube::kernels(target, vocab_size));
+    kernels.extend(logprobs::cube::kernels(target, vocab_size));
+    kernels.extend(advance::cube::kernels(target, sample::VERDICT_WORDS));
+    kernels
 }
 
 fn linear_kernels(

@@ -11,6 +11,7 @@ mod dense;
 pub mod devices;
 mod engine_setup;
 pub mod forward_context;
+mod free_memory;
 pub mod grammar;
 pub mod kv_cache;
 pub mod layers;

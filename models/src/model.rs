@@ -13,6 +13,7 @@ use thiserror::Error;
 
 use crate::config::{self, ConfigError, ModelConfig};
 use crate::decoder_weights::{self, WeightSource};
+use crate::free_memory;
 use crate::loaders::{self, Checkpoint, GgufFile, LoadError, SafetensorsModel};
 use crate::memory_plan::{self, MemoryPlan, PlanError, PlanRequest};
 use crate::runner::{ModelRunner, RowPadding, RunnerParts};
@@ -156,8 +157,18 @@ impl ModelFiles {
             windows: &self.config.kv_windows(),
             max_seq_len: self.config.max_seq_len,
             kv_memory_bytes: options.kv_memory_bytes,
-            kv_default_bytes_max: KV_DEFAULT_BYTES_MAX,
+            kv_default_bytes_max: self.kv_default_bytes_max(limits.is_native),
             binding_bytes_max: limits.binding_bytes_max,
+        })
+    }
+
+    /// The default KV memory is at most a gibibyte, and on the processor what the machine can spare
+    /// beside the weights, less a fifth for everything else.
+    fn kv_default_bytes_max(&self, is_native: bool) -> u64 {
+        let available = is_native.then(free_memory::available_bytes).flatten();
+        let spare = available.map(|bytes| (bytes / 5 * 4).saturating_sub(self.file_bytes()));
+        spare.map_or(KV_DEFAULT_BYTES_MAX, |bytes| {
+            bytes.min(KV_DEFAULT_BYTES_MAX)
         })
     }
 

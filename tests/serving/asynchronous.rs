@@ -74,7 +74,9 @@ fn a_step_is_submitted_before_the_last_ones_verdicts_are_read_and_tokens_stay_th
             let next = place(Call::Submit(step + 1));
             next.is_some_and(|next| Some(next) < place(Call::Collect(step)))
         };
-        let num_overlaps = (0..traced.num_submitted).filter(|&step| overlaps(step)).count();
+        let num_overlaps = (0..traced.num_submitted)
+            .filter(|&step| overlaps(step))
+            .count();
         assert!(
             2 * num_overlaps > traced.num_submitted,
             "{num_overlaps} of {} steps overlap",

@@ -107,7 +107,11 @@ fn beams_equal_a_naive_search_over_whole_sequences() {
             ..Request::default()
         };
         let found = run(&mut loaded.runner, &config, &[request]);
-        let found: Vec<_> = found.outputs[0].samples.values().map(|s| s.tokens.clone()).collect();
+        let found: Vec<_> = found.outputs[0]
+            .samples
+            .values()
+            .map(|s| s.tokens.clone())
+            .collect();
         let expected = naive(&mut loaded, &config, &prompt, width, depth);
         assert_eq!(found, expected, "width {width}, depth {depth}");
     }

@@ -18,11 +18,7 @@ fn alone(loaded: &mut LoadedModel, requests: &[Request]) -> Vec<Output> {
     config.prefix_cache.enabled = false;
     config.scheduling.steps_in_flight_max = 1;
     let one = |request| {
-        let mut run = run(
-            &mut loaded.runner,
-            &config,
-            std::slice::from_ref(request),
-        );
+        let mut run = run(&mut loaded.runner, &config, std::slice::from_ref(request));
         run.outputs.remove(0)
     };
     requests.iter().map(one).collect()
@@ -88,7 +84,9 @@ fn check(path: &Path, num_tokens: u32) {
 
 #[test]
 fn tiny_models_give_each_request_what_it_gives_alone() {
-    for name in ["llama", "qwen2", "qwen3", "mistral", "gemma2", "gemma3", "phi3"] {
+    for name in [
+        "llama", "qwen2", "qwen3", "mistral", "gemma2", "gemma3", "phi3",
+    ] {
         let path = tiny(name);
         if path.exists() {
             check(&path, 30);

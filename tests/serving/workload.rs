@@ -59,7 +59,10 @@ fn sampling(i: u64) -> SamplingParams {
         0 | 5 => SamplingParams::default(),
         1 => drawn,
         2 => SamplingParams { top_k: 9, ..drawn },
-        3 => SamplingParams { top_p: 0.8, ..drawn },
+        3 => SamplingParams {
+            top_p: 0.8,
+            ..drawn
+        },
         4 => SamplingParams {
             min_p: 0.02,
             temperature: 1.4,

@@ -1,6 +1,6 @@
 //! `cargo xtask`: everything that is done to this repository besides editing it.
 //!
-//! Neighbours: `setup/` (what a machine needs), `test.rs`, `check.rs` with `tidy/`, `device_check.rs`;
+//! Neighbours: `setup/` (what a machine needs), `test.rs`, `sim.rs`, `check.rs` with `tidy/`, `device_check.rs`;
 //! `shell.rs` runs commands and `paths.rs` knows the folders. CI runs `check` and `test`, nothing else.
 #![expect(clippy::print_stdout, reason = "a command line tool talks on stdout")]
 
@@ -9,6 +9,7 @@ mod device_check;
 mod paths;
 mod setup;
 mod shell;
+mod sim;
 mod test;
 mod tidy;
 
@@ -51,6 +52,15 @@ enum Task {
     Check,
     /// `check`, then `test`.
     Ci,
+    /// Run the engine's simulator: random workloads against a simulated device.
+    Sim {
+        /// How many seeds run: 300 if neither this nor --seed is given.
+        #[arg(long)]
+        count: Option<u64>,
+        /// The first seed. Without --count: this one alone, with a trace of its steps.
+        #[arg(long)]
+        seed: Option<u64>,
+    },
     /// Pack one prebuilt test binary that checks every kernel on a CUDA machine without network.
     DeviceCheck,
     /// Only the repository's own rules: sizes, boundaries, unsafe, leftovers. Seconds.
@@ -73,6 +83,7 @@ fn run(task: Task) -> Result<()> {
         Task::Setup => setup::for_developers(&paths),
         Task::Run { args } => setup::everything(&paths)?.run_forerun(&paths, &args),
         Task::Test { suite, args } => test::run(&paths, suite.as_deref(), &args),
+        Task::Sim { count, seed } => sim::run(&paths, count, seed),
         Task::Check => check::run(&paths),
         Task::Ci => check::run(&paths).and_then(|()| test::run(&paths, None, &[])),
         Task::DeviceCheck => device_check::run(&paths),

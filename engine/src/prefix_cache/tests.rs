@@ -116,6 +116,7 @@ fn a_popular_parent_costs_a_bounded_number_of_comparisons() {
 
 #[test]
 fn each_kind_of_damage_is_found() {
+    type Damage = fn(&mut PrefixCache);
     let sound = || {
         let mut cache = PrefixCache::new(8, 4);
         let (first, second) = (tokens([1, 2, 3, 4]), tokens([5, 6, 7, 8]));
@@ -130,7 +131,7 @@ fn each_kind_of_damage_is_found() {
         cache
     };
     sound().check_integrity().unwrap();
-    let damages: [(fn(&mut PrefixCache), &str); 12] = [
+    let damages: [(Damage, &str); 12] = [
         (|c| c.by_hash.remove(BlockId(1)), "by_hash"),
         (|c| c.by_parent.remove(BlockId(3)), "by_parent"),
         (|c| c.by_first_tokens.remove(BlockId(1)), "by_first_tokens"),

@@ -21,7 +21,7 @@ pub(crate) struct Sequence {
     pub(crate) id: SeqId,
     pub(crate) generation: Generation,
     pub(crate) request: RequestId,
-    /// Which of the request's samples it is.
+    /// Which of the request's samples it is. Before it has forked: the first that has not split off.
     pub(crate) sample: u32,
     pub(crate) rank: Rank,
     /// Step since which it waits, while it does.
@@ -42,6 +42,8 @@ pub(crate) struct Sequence {
     pub(crate) placeholder_row: Option<u32>,
     /// A step in flight copies blocks for it: until it is collected nobody knows what they hold.
     pub(crate) has_copies_in_flight: bool,
+    /// What its blocks hold may be wrong: its logits were not finite. Nothing of it is published.
+    pub(crate) is_distrusted: bool,
     /// One per KV group.
     pub(crate) tables: Vec<BlockTable>,
     /// Hashes of its full blocks, as far as they were needed.
@@ -127,6 +129,7 @@ impl Sequence {
             num_placeholders: 0,
             placeholder_row: None,
             has_copies_in_flight: false,
+            is_distrusted: false,
             tables: parts.tables,
             chain: parts.chain,
             grammar: None,
@@ -160,6 +163,7 @@ impl Sequence {
             num_placeholders: 0,
             placeholder_row: None,
             has_copies_in_flight: false,
+            is_distrusted: false,
             tables,
             chain: self.chain.clone(),
             grammar: self.grammar.as_ref().map(|grammar| grammar.fork()),
@@ -298,7 +302,7 @@ impl Sequence {
     /// Tokens `[0, num_trusted)` have their keys and values in its blocks whatever becomes of the
     /// steps in flight.
     pub(crate) fn num_trusted(&self) -> usize {
-        if self.has_copies_in_flight {
+        if self.has_copies_in_flight || self.is_distrusted {
             0
         } else {
             self.num_verified

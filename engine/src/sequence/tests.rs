@@ -1,7 +1,8 @@
 //! One cut: whatever ends a sequence first ends its ids, text and usage together.
 
 use super::*;
-use crate::{Event, KvGroupConfig, StopCause, StopParams};
+use crate::rank::Urgency;
+use crate::{BlockManager, CacheKeys, EngineConfig, Event, KvGroupConfig, StopCause, StopParams};
 
 /// Token t is the character `a + t`, except end tokens, which have no text.
 struct Letters;
@@ -29,31 +30,37 @@ fn config() -> EngineConfig {
         vocab_size: 32,
         eos_token_ids: vec![TokenId(29), EOS],
         prefix_cache: crate::PrefixCacheConfig::default(),
+        scheduling: crate::SchedulingConfig::default(),
     }
 }
 
-fn with_stop(name: SequenceName, num_prompt: usize, stop: StopParams) -> Sequence {
-    let prompt = (0..num_prompt as u32).map(TokenId).collect();
-    let sampling = SamplingParams {
-        temperature: 0.0,
-        seed: 0,
-    };
-    let tables = vec![BlockTable::new(4)];
-    Sequence::new(
-        name,
-        Request {
-            prompt,
-            sampling,
-            stop,
+fn with_stop(name: SequenceName, num_prompt: usize, stop: &StopParams) -> Sequence {
+    let blocks = BlockManager::new(&config());
+    let request = RequestId(7);
+    let parts = SequenceParts {
+        request,
+        rank: Rank {
+            urgency: Urgency::Normal,
+            priority: 0,
+            request,
+            sibling: 0,
         },
-        tables,
-        &config(),
-    )
+        prompt: (0..num_prompt as u32).map(TokenId).collect(),
+        sampling: Arc::default(),
+        stop: StopConditions::new(stop, num_prompt, &config()),
+        tables: blocks.new_tables(),
+        chain: blocks.new_chain(&CacheKeys::default()),
+        draws: Draws::One,
+        prompt_scores: None,
+        logprobs: None,
+        is_logged: false,
+    };
+    Sequence::new(name, parts)
 }
 
 /// A sequence with a prompt of `num_prompt` tokens, for the tests of other modules.
 pub(crate) fn sequence(name: SequenceName, num_prompt: usize) -> Sequence {
-    with_stop(name, num_prompt, StopParams::default())
+    with_stop(name, num_prompt, &StopParams::default())
 }
 
 /// What came of committing chunks: generated ids, text, why it ended.
@@ -63,28 +70,23 @@ struct Outcome {
     finish: Option<FinishReason>,
 }
 
-/// Commits `chunks` one step each until the sequence ends; checks that ids, events and usage agree.
+/// Commits the tokens of `chunks` until the sequence ends; checks that ids and events agree.
 fn commit(stop: StopParams, chunks: &[&[u32]]) -> Outcome {
     let name = SequenceName {
         id: SeqId(0),
         generation: Generation(1),
-        request: RequestId(7),
     };
-    let mut sequence = with_stop(name, 3, stop);
+    let mut sequence = with_stop(name, 3, &stop);
     let mut events = Events::default();
-    let mut finish = None;
-    for chunk in chunks {
-        let chunk: Vec<_> = chunk.iter().copied().map(TokenId).collect();
-        finish = sequence.commit(&chunk, &Letters, &mut events);
-        if finish.is_some() {
-            break;
-        }
-    }
-    sequence.finish(finish.clone().unwrap_or(FinishReason::Aborted), &mut events);
-    let tokens: Vec<_> = sequence.tokens[3..].iter().map(|token| token.0).collect();
+    let tokens = chunks.concat();
+    let finish = tokens
+        .iter()
+        .find_map(|&token| sequence.commit(TokenId(token), None, &Letters, &mut events));
+    sequence.finish_text(&mut events);
+    events.push_sample_finished((sequence.request, 0), FinishReason::Aborted);
+    let tokens: Vec<_> = sequence.output().iter().map(|token| token.0).collect();
     let mut text = Vec::new();
     let mut streamed = Vec::new();
-    let mut num_finished = 0;
     for event in events.iter() {
         match event {
             Event::Token {
@@ -93,19 +95,11 @@ fn commit(stop: StopParams, chunks: &[&[u32]]) -> Outcome {
                 streamed.push(token.0);
                 text.extend_from_slice(bytes);
             }
-            Event::Finished {
-                usage, text: bytes, ..
-            } => {
-                num_finished += 1;
-                text.extend_from_slice(bytes);
-                assert_eq!(
-                    (usage.prompt_tokens, usage.completion_tokens),
-                    (3, tokens.len())
-                );
-            }
+            Event::SampleFinished { text: bytes, .. } => text.extend_from_slice(bytes),
+            other => panic!("{other:?}"),
         }
     }
-    assert_eq!((&streamed, num_finished), (&tokens, 1));
+    assert_eq!(streamed, tokens);
     Outcome {
         tokens,
         text: String::from_utf8(text).unwrap(),

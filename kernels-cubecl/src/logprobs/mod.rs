@@ -54,6 +54,9 @@ use burn::tensor::{Int, Tensor};
 pub(crate) mod cube;
 pub mod flex;
 
+/// From here on logits no longer matter; keeps `-inf / temperature` from being NaN.
+const TEMPERATURE_MAX: f32 = 1e30;
+
 /// Words of a row before its pairs.
 pub const ROW_WORDS: usize = 4;
 

@@ -63,7 +63,7 @@ pub(crate) fn kernels(target: &CompileTarget, vocab_size: usize) -> Vec<Box<dyn 
 }
 
 /// A logit that is a number was seen.
-const SEEN_FINITE: u32 = 1;
+pub(crate) const SEEN_FINITE: u32 = 1;
 /// A logit was not a number, or plus infinity.
 const SEEN_BAD: u32 = 2;
 
@@ -152,7 +152,7 @@ fn is_finite(x: f32) -> bool {
 
 /// Minus infinity is a masked token: neither finite nor bad.
 #[cube]
-fn classify(x: f32) -> u32 {
+pub(crate) fn classify(x: f32) -> u32 {
     let bad = select(x.to_bits() == 0xff80_0000u32, 0u32, SEEN_BAD);
     select(is_finite(x), SEEN_FINITE, bad)
 }
@@ -203,7 +203,7 @@ fn philox(seed_low: u32, seed_high: u32, token_id: u32, position: u32) -> u32 {
 }
 
 #[cube]
-fn cube_max(value: f32, scratch: &mut Shared<[f32]>, #[comptime] units: u32) -> f32 {
+pub(crate) fn cube_max(value: f32, scratch: &mut Shared<[f32]>, #[comptime] units: u32) -> f32 {
     let unit = UNIT_POS as usize;
     scratch[unit] = value;
     sync_cube();
@@ -221,7 +221,7 @@ fn cube_max(value: f32, scratch: &mut Shared<[f32]>, #[comptime] units: u32) -> 
 }
 
 #[cube]
-fn cube_or(value: u32, scratch: &mut Shared<[u32]>, #[comptime] units: u32) -> u32 {
+pub(crate) fn cube_or(value: u32, scratch: &mut Shared<[u32]>, #[comptime] units: u32) -> u32 {
     let unit = UNIT_POS as usize;
     scratch[unit] = value;
     sync_cube();

@@ -63,6 +63,9 @@ pub(crate) mod cube;
 pub mod flex;
 pub mod philox;
 
+/// Words of a verdict.
+pub const VERDICT_WORDS: usize = 2;
+
 /// The next token of every logit row.
 ///
 /// # Shapes

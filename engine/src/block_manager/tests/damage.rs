@@ -4,6 +4,7 @@ use super::*;
 
 #[test]
 fn each_kind_of_damage_is_found() {
+    type Damage = fn(&mut BlockManager);
     let sound = || {
         let mut blocks = BlockManager::new(&config(4, &[(12, None)]));
         let keys = CacheKeys::default();
@@ -19,7 +20,7 @@ fn each_kind_of_damage_is_found() {
     blocks.check_integrity(&[&tables, &fork]).unwrap();
     assert!(blocks.check_integrity(&[&tables]).is_err());
     assert!(blocks.check_integrity(&[&tables, &fork, &fork]).is_err());
-    let damages: [(fn(&mut BlockManager), &str); 8] = [
+    let damages: [(Damage, &str); 8] = [
         (|b| b.pins.clear(), "references"),
         (|b| b.groups[0].copies.clear(), "references"),
         (

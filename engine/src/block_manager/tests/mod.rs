@@ -28,6 +28,7 @@ fn config(block_size: usize, groups: &[(usize, Option<usize>)]) -> EngineConfig 
             pinned_blocks_per_tenant_max: 8,
             ..PrefixCacheConfig::default()
         },
+        scheduling: crate::SchedulingConfig::default(),
     }
 }
 

@@ -23,24 +23,25 @@ const NOISE_MAX: f32 = 16.7;
 
 /// What a chunk of a row has to say.
 #[derive(Clone, Copy, Debug)]
-struct Best {
+pub(crate) struct Best {
     /// Greatest logit, or logit with noise.
-    score: f32,
+    pub(crate) score: f32,
     /// Where it is first.
-    token_id: u32,
+    pub(crate) token_id: u32,
     /// Whether a logit of the chunk is NaN.
     has_nan: bool,
 }
 
-const NONE: Best = Best {
-    score: f32::NEG_INFINITY,
-    token_id: 0,
-    has_nan: false,
-};
-
 impl Best {
+    /// Of no tokens.
+    pub(crate) const NONE: Self = Self {
+        score: f32::NEG_INFINITY,
+        token_id: 0,
+        has_nan: false,
+    };
+
     /// The better of two, the earlier one among equals.
-    fn or(self, later: Self) -> Self {
+    pub(crate) fn or(self, later: Self) -> Self {
         let has_nan = self.has_nan || later.has_nan;
         let best = if later.score > self.score {
             later
@@ -51,7 +52,7 @@ impl Best {
     }
 
     /// Whether a row with this maximum can be sampled.
-    fn is_bad(self) -> bool {
+    pub(crate) fn is_bad(self) -> bool {
         self.has_nan || !self.score.is_finite()
     }
 }
@@ -108,7 +109,7 @@ fn sample_on(
     };
     CHUNKS.with_borrow_mut(|chunks| {
         chunks.clear();
-        chunks.resize(2 * num_rows * per_row, NONE);
+        chunks.resize(2 * num_rows * per_row, Best::NONE);
         let (maxima, noisy) = chunks.split_at_mut(num_rows * per_row);
         {
             let maxima = SharedMut::new(maxima);
@@ -116,14 +117,14 @@ fn sample_on(
                 let (_, first, logits) = chunk(task);
                 // SAFETY: each task has an entry of its own.
                 let place = unsafe { maxima.part(task, 1) };
-                place[0] = isa.run(Greatest { first, logits });
+                place[0] = greatest(isa, first, logits);
             });
         }
         let maxima = &*maxima;
         let row_best = |row: usize, chunks: &[Best]| {
             chunks[row * per_row..(row + 1) * per_row]
                 .iter()
-                .fold(NONE, |a, &b| a.or(b))
+                .fold(Best::NONE, |a, &b| a.or(b))
         };
         if (0..num_rows).any(is_noisy) {
             let noisy = SharedMut::new(noisy);
@@ -154,6 +155,11 @@ fn sample_on(
             verdict.copy_from_slice(&if bad { [0, 1] } else { [best.token_id, 0] });
         }
     });
+}
+
+/// The greatest of some logits, the first of which is that of token `first`.
+pub(crate) fn greatest(isa: Isa, first: u32, logits: &[f32]) -> Best {
+    isa.run(Greatest { first, logits })
 }
 
 /// First pass over a chunk.
@@ -221,7 +227,7 @@ impl Kernel for Noisy<'_> {
         let temperature = self.sampling.temperature.min(TEMPERATURE_MAX);
         let key = [self.sampling.seed as u32, (self.sampling.seed >> 32) as u32];
         let (maximum, divisor) = (s.splat(self.maximum), s.splat(temperature));
-        let mut best = NONE;
+        let mut best = Best::NONE;
         // Logits up to here lose whatever their noise.
         let mut hopeless = f32::NEG_INFINITY;
         let mut pending = Pending {

@@ -2,7 +2,8 @@
 
 use forerun_engine::{AdmissionError, EngineConfig, FinishReason, Request, TokenId};
 
-use crate::harness::{Harness, config, request};
+use super::{config, request};
+use crate::world::World;
 
 #[test]
 fn a_prompt_may_be_one_shorter_than_the_model_length_whatever_the_chunk() {
@@ -12,10 +13,10 @@ fn a_prompt_may_be_one_shorter_than_the_model_length_whatever_the_chunk() {
             step_tokens_max,
             ..config(8, 40)
         };
-        let mut harness = Harness::new(config);
-        let longest = harness.add(request(1, 60, 50));
+        let mut world = World::new(config);
+        let longest = world.add(request(1, 60, 50));
         for num_prompt in [61, 62] {
-            let refused = harness.try_add(request(2, num_prompt, 50)).unwrap_err();
+            let refused = world.try_add(request(2, num_prompt, 50)).unwrap_err();
             assert_eq!(
                 refused,
                 AdmissionError::PromptTooLong {
@@ -25,12 +26,12 @@ fn a_prompt_may_be_one_shorter_than_the_model_length_whatever_the_chunk() {
                 }
             );
         }
-        let normal = harness.add(request(3, 7, 5));
-        harness.run();
-        assert_eq!(harness.progress[&longest].tokens.len(), 1);
-        assert_eq!(harness.reason(longest), &FinishReason::Length);
-        assert_eq!(harness.progress[&normal].tokens.len(), 5);
-        harness.assert_all_oracle();
+        let normal = world.add(request(3, 7, 5));
+        world.run();
+        assert_eq!(world.num_tokens(longest), 1);
+        assert_eq!(world.reason(longest), &FinishReason::Length);
+        assert_eq!(world.num_tokens(normal), 5);
+        world.assert_all_oracle();
     }
 }
 
@@ -40,36 +41,36 @@ fn a_model_length_above_the_pool_is_fitted_and_the_refusal_names_the_fitted_leng
         max_seq_len: 4096,
         ..config(16, 20)
     };
-    let mut harness = Harness::new(config);
-    assert_eq!(harness.engine.seq_len_max(), 320);
-    let refused = harness.try_add(request(1, 400, 5)).unwrap_err();
+    let mut world = World::new(config);
+    assert_eq!(world.engine.seq_len_max(), 320);
+    let refused = world.try_add(request(1, 400, 5)).unwrap_err();
     assert!(refused.to_string().contains("320"), "{refused}");
-    let normal = harness.add(request(2, 11, 5));
-    harness.run();
-    harness.assert_oracle(normal);
+    let normal = world.add(request(2, 11, 5));
+    world.run();
+    world.assert_oracle(normal);
 }
 
 #[test]
 fn the_fitted_length_ends_a_sequence_that_fills_the_whole_pool() {
-    let mut harness = Harness::new(config(4, 5));
-    let id = harness.add(request(1, 3, 300));
-    harness.run();
-    assert_eq!(harness.progress[&id].tokens.len(), 17);
-    harness.assert_oracle(id);
+    let mut world = World::new(config(4, 5));
+    let id = world.add(request(1, 3, 300));
+    world.run();
+    assert_eq!(world.num_tokens(id), 17);
+    world.assert_oracle(id);
 }
 
 #[test]
 fn a_prompt_larger_than_the_pool_is_refused_with_the_numbers_and_blocks_nobody() {
-    let mut harness = Harness::new(config(16, 8));
-    let refused = harness.try_add(request(1, 200, 5)).unwrap_err();
+    let mut world = World::new(config(16, 8));
+    let refused = world.try_add(request(1, 200, 5)).unwrap_err();
     assert!(
         refused.to_string().contains("needs 13 blocks, have 8"),
         "{refused}"
     );
-    let normal = harness.add(request(2, 10, 5));
-    harness.run();
-    harness.assert_oracle(normal);
-    assert_eq!(harness.progress.len(), 1);
+    let normal = world.add(request(2, 10, 5));
+    world.run();
+    world.assert_oracle(normal);
+    assert_eq!(world.progress.len(), 1);
 }
 
 #[test]
@@ -105,16 +106,16 @@ fn malformed_requests_are_refused_by_field_and_their_neighbour_is_untouched() {
             "stop_strings[1] is empty",
         ),
     ];
-    let mut harness = Harness::new(config(4, 30));
-    let id = harness.add(good);
+    let mut world = World::new(config(4, 30));
+    let id = world.add(good);
     for (request, message) in cases {
-        harness.step();
-        let refused = harness.try_add(request).unwrap_err().to_string();
+        world.step();
+        let refused = world.try_add(request).unwrap_err().to_string();
         assert!(
             refused.contains(message),
             "{refused:?} should contain {message:?}"
         );
     }
-    harness.run();
-    harness.assert_oracle(id);
+    world.run();
+    world.assert_oracle(id);
 }

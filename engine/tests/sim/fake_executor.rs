@@ -1,0 +1,326 @@
+//! An executor over a simulated KV pool, which distrusts every array it is given.
+//!
+//! Neighbours: `kv_pool.rs` holds what it computed, `batch_checks.rs` what arrays promise,
+//! `fake_model.rs` the arithmetic, `faults.rs` what goes wrong.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use forerun_engine::{
+    EngineConfig, Executor, ExecutorError, LogprobsKind, RequestId, SamplingParams, SamplingRow,
+    StepBatch, StepOutput, TokenId, Verdict,
+};
+
+use crate::batch_checks;
+use crate::fake_model::{Chain, Counts, Scores, choose, mix, nan_token, raw_logits, scores};
+use crate::faults::{Canary, Fault};
+use crate::kv_pool::KvPool;
+use crate::trace::Trace;
+
+/// A verdict with the log-probabilities asked for.
+type Row = (Verdict, Option<Scores>);
+
+/// A step that was submitted.
+struct Pending {
+    batch: StepBatch,
+    fault: Option<Fault>,
+    /// Once it was computed.
+    rows: Option<Vec<Row>>,
+}
+
+pub(crate) struct FakeExecutor {
+    config: EngineConfig,
+    pool: KvPool,
+    pending: VecDeque<Pending>,
+    /// What the step before the next one to be computed decided, and the one before that.
+    previous: [Vec<Option<u32>>; 2],
+    /// A step failed, and those behind it compute from nothing.
+    is_broken: bool,
+    /// A step is computed when it is collected, not when it is submitted.
+    pub(crate) computes_late: bool,
+    pub(crate) depth: usize,
+    /// Faults of the next steps, `None` for a step that works.
+    pub(crate) faults: VecDeque<Option<Fault>>,
+    pub(crate) canary: Option<Canary>,
+    /// Whose keys each request has.
+    pub(crate) tenants: BTreeMap<RequestId, u64>,
+    pub(crate) trace: Trace,
+    pub(crate) num_seqs_max_seen: usize,
+    pub(crate) num_copies: usize,
+    /// Most steps that were in flight at once.
+    pub(crate) depth_max_seen: usize,
+    /// Requests in the order in which they ran first, since last asked.
+    pub(crate) started: Vec<RequestId>,
+    has_started: BTreeMap<RequestId, ()>,
+}
+
+impl FakeExecutor {
+    pub(crate) fn new(config: &EngineConfig) -> Self {
+        Self {
+            pool: KvPool::new(config),
+            config: config.clone(),
+            pending: VecDeque::new(),
+            previous: [Vec::new(), Vec::new()],
+            is_broken: false,
+            computes_late: false,
+            depth: 1,
+            faults: VecDeque::new(),
+            canary: None,
+            tenants: BTreeMap::new(),
+            trace: Trace::default(),
+            num_seqs_max_seen: 0,
+            num_copies: 0,
+            depth_max_seen: 0,
+            started: Vec::new(),
+            has_started: BTreeMap::new(),
+        }
+    }
+
+    fn tenants_of(&self, batch: &StepBatch) -> Vec<u64> {
+        let tenant = |request| self.tenants.get(request).copied().unwrap_or(0);
+        batch.seqs.iter().map(|s| tenant(&s.request)).collect()
+    }
+
+    fn note(&mut self, batch: &StepBatch) {
+        let num_in_flight = self.pending.len() + 1;
+        self.trace.record_step(batch, num_in_flight);
+        self.depth_max_seen = self.depth_max_seen.max(num_in_flight);
+        self.num_seqs_max_seen = self.num_seqs_max_seen.max(batch.num_seqs());
+        self.num_copies += batch.groups[0].block_copies.len();
+        for entry in &batch.seqs {
+            if self.has_started.insert(entry.request, ()).is_none() {
+                self.started.push(entry.request);
+            }
+        }
+    }
+
+    /// Computes what was submitted and not computed, in order.
+    fn compute_all(&mut self) {
+        for index in 0..self.pending.len() {
+            if self.pending[index].rows.is_none() {
+                let step = &self.pending[index];
+                let (batch, fault) = (step.batch.clone(), step.fault.clone());
+                let rows = self.compute(&batch, fault.as_ref());
+                self.pending[index].rows = Some(rows);
+            }
+        }
+    }
+
+    fn compute(&mut self, batch: &StepBatch, fault: Option<&Fault>) -> Vec<Row> {
+        if let Some(Fault::Collect(_)) = fault {
+            self.fail(batch);
+            return Vec::new();
+        }
+        let source = usize::from(matches!(self.canary, Some(Canary::StaleCarry)));
+        let carried = self.previous[source].clone();
+        let carried = |row: u32| carried.get(row as usize).copied().flatten();
+        let mut ids = batch.token_ids.clone();
+        for entry in &batch.carried {
+            // A row without a token ended its sequence: what comes after it is dropped.
+            ids[entry.token as usize] = carried(entry.row).unwrap_or(u32::MAX - 1);
+        }
+        let tenants = self.tenants_of(batch);
+        self.pool.copy_blocks(batch);
+        if let Some(Canary::WrongToken) = self.canary {
+            *ids.last_mut().expect("a step has tokens") ^= 1;
+        }
+        self.pool.write(batch, &ids, &tenants);
+        if !self.is_broken {
+            self.pool.check_visible(batch, &tenants);
+        }
+        let row = |row: usize| {
+            let verdict = self.row(batch, row, &ids, &carried);
+            damaged(verdict, batch, row, fault)
+        };
+        let mut rows: Vec<Row> = (0..batch.num_logit_rows()).map(row).collect();
+        match self.canary {
+            Some(Canary::SwappedVerdicts) if rows.len() > 1 => rows.swap(0, 1),
+            Some(Canary::ShiftedLogprobs) => {
+                for index in (1..rows.len()).rev() {
+                    if rows[index].1.is_some() && rows[index - 1].1.is_some() {
+                        let before = rows[index - 1].1.clone();
+                        rows[index].1 = before;
+                    }
+                }
+            }
+            _ => {}
+        }
+        let token = |row: &Row| match row.0 {
+            Verdict::Token(token) => Some(token.0),
+            Verdict::NotFinite => None,
+        };
+        self.previous.swap(0, 1);
+        self.previous[0] = rows.iter().map(token).collect();
+        rows
+    }
+
+    fn row(
+        &self,
+        batch: &StepBatch,
+        row: usize,
+        ids: &[u32],
+        carried: &dyn Fn(u32) -> Option<u32>,
+    ) -> Row {
+        let vocab_size = self.config.vocab_size;
+        let token = batch.logit_rows[row] as usize;
+        let seq = batch.seq_of_token[token] as usize;
+        let position = batch.positions[token];
+        let hash = self.pool.attend(batch, seq, position, |entry| entry.state);
+        if Some(ids[token]) == nan_token(vocab_size) {
+            return (Verdict::NotFinite, None);
+        }
+        let raw = raw_logits(hash, vocab_size);
+        let sampling = &batch.sampling[row];
+        let num_top = sampling.logprobs.map(|asked| asked.num_top as usize);
+        if let Some(target) = sampling.target {
+            let scores = num_top.map(|num_top| scores(&raw, target, num_top));
+            return (Verdict::Token(target), scores);
+        }
+        let history = &batch.history[sampling.history.0 as usize..sampling.history.1 as usize];
+        let counts = history
+            .iter()
+            .map(|c| (c.token.0, (c.num_output, c.is_in_prompt)));
+        let mut counts: Counts = counts.collect();
+        let newest = sampling.carried_row.and_then(carried);
+        if let Some(newest) = newest.filter(|&newest| (newest as usize) < vocab_size) {
+            counts.entry(newest).or_default().0 += 1;
+        }
+        let bias = &batch.bias[sampling.bias.0 as usize..sampling.bias.1 as usize];
+        let bias: Vec<_> = bias.iter().map(|bias| (bias.token.0, bias.bias)).collect();
+        let params = params_of(sampling);
+        let words = batch.mask_words;
+        let mask = |row: u32| &batch.masks[row as usize * words..(row as usize + 1) * words];
+        let chain = Chain {
+            params: &params,
+            bias: &bias,
+            counts: &counts,
+            mask: sampling.mask.map(mask),
+        };
+        let mut logits = raw.clone();
+        chain.process(&mut logits);
+        let Some(chosen) = choose(&logits, &params, sampling.seed, sampling.position) else {
+            return (Verdict::NotFinite, None);
+        };
+        let scores = sampling.logprobs.map(|asked| {
+            let of = match asked.kind {
+                LogprobsKind::Raw => &raw,
+                LogprobsKind::Processed => &logits,
+            };
+            scores(of, chosen, asked.num_top as usize)
+        });
+        (Verdict::Token(chosen), scores)
+    }
+
+    /// Whatever a step was to write is spoiled; its copies were made or not.
+    fn fail(&mut self, batch: &StepBatch) {
+        self.is_broken = true;
+        if self.trace.num_steps % 2 == 0 {
+            self.pool.copy_blocks(batch);
+        } else {
+            self.pool.poison_copies(batch);
+        }
+        self.pool.poison_writes(batch);
+    }
+}
+
+/// The numbers of a row, as the model's chain takes them.
+fn params_of(row: &SamplingRow) -> SamplingParams {
+    SamplingParams {
+        temperature: row.temperature,
+        seed: row.seed,
+        top_k: row.top_k,
+        top_p: row.top_p,
+        min_p: row.min_p,
+        typical_p: row.typical_p,
+        repetition_penalty: row.repetition_penalty,
+        presence_penalty: row.presence_penalty,
+        frequency_penalty: row.frequency_penalty,
+        logit_bias: Vec::new(),
+    }
+}
+
+/// A verdict with the fault of its step. All rows of a sequence share one.
+fn damaged(verdict: Row, batch: &StepBatch, row: usize, fault: Option<&Fault>) -> Row {
+    let seq = u64::from(batch.logit_seqs[row]);
+    let is_hit = |seed: &u64| mix(*seed, seq) % 3 == 0;
+    match fault {
+        Some(Fault::NotFinite(seed)) if is_hit(seed) => (Verdict::NotFinite, None),
+        Some(Fault::NoSuchToken(seed)) if is_hit(seed) && batch.sampling[row].target.is_none() => {
+            (Verdict::Token(TokenId(1 << 20)), verdict.1)
+        }
+        _ => verdict,
+    }
+}
+
+fn push(output: &mut StepOutput, (verdict, scores): Row) {
+    match scores {
+        Some(scores) => {
+            output.push_with_logprobs(verdict, scores.chosen, scores.rank, scores.top);
+        }
+        None => output.push(verdict),
+    }
+}
+
+impl Executor for FakeExecutor {
+    fn submit(&mut self, batch: &StepBatch) -> Result<(), ExecutorError> {
+        assert!(self.pending.len() < self.depth, "too many steps in flight");
+        assert!(
+            batch.carried.is_empty() || !self.pending.is_empty(),
+            "tokens are carried from a step that was collected"
+        );
+        let mut batch = batch.clone();
+        batch_checks::check(&self.config, &self.pool, &batch);
+        if let Some(Canary::Batch(damage)) = self.canary {
+            damage(&mut batch);
+        }
+        self.note(&batch);
+        let fault = self.faults.pop_front().flatten();
+        if let Some(Fault::Submit(error)) = fault {
+            self.compute_all();
+            let was_broken = self.is_broken;
+            self.fail(&batch);
+            self.is_broken = was_broken;
+            return Err(error);
+        }
+        self.pending.push_back(Pending {
+            batch,
+            fault,
+            rows: None,
+        });
+        if !self.computes_late {
+            self.compute_all();
+        }
+        Ok(())
+    }
+
+    fn collect(&mut self, output: &mut StepOutput) -> Result<(), ExecutorError> {
+        assert!(output.verdicts().is_empty(), "the output comes empty");
+        self.compute_all();
+        let step = self.pending.pop_front().expect("a step was submitted");
+        if self.pending.is_empty() {
+            self.is_broken = false;
+        }
+        if let Some(Fault::Collect(error)) = step.fault {
+            if !matches!(self.canary, Some(Canary::HiddenFailure)) {
+                return Err(error);
+            }
+            for _ in &step.batch.logit_rows {
+                output.push(Verdict::Token(TokenId(0)));
+            }
+            return Ok(());
+        }
+        let mut rows = step.rows.expect("just computed");
+        match step.fault {
+            Some(Fault::ExtraVerdict) => rows.push((Verdict::Token(TokenId(0)), None)),
+            Some(Fault::MissingVerdict) => drop(rows.pop()),
+            _ => {}
+        }
+        for row in rows {
+            push(output, row);
+        }
+        Ok(())
+    }
+
+    fn steps_in_flight_max(&self) -> usize {
+        self.depth
+    }
+}
