@@ -10,6 +10,9 @@
 //! progress.rs   the bar on standard error
 //! ```
 //!
+//! Memory is bounded but for the names of lines, which are remembered as 16 bytes each, so that none
+//! is answered twice.
+//!
 //! Neighbours: `openai/` reads requests and makes answers; `driver/` runs the engine; `session.rs`
 //! opens the model.
 

@@ -139,9 +139,10 @@ fn equal_share(left: &[Vec<TokenId>], right: &[Vec<TokenId>]) -> f64 {
 /// A few conversations whose turns come in rounds, under one instruction.
 fn chat<E: Executor>(bench: &mut Bench<'_, E>) -> Rounds {
     let (num_chats, num_turns) = (4, bench.scaled(4).max(2));
-    let instruction = bench.workload.tokens(64);
+    let instruction = bench.workload.tokens(bench.tokens(64));
+    let (said_len, output_len) = (bench.tokens(24), bench.tokens(16));
     let turn = |workload: &mut Workload, round: usize, chat: usize| {
-        let said = workload.tokens(24);
+        let said = workload.tokens(said_len);
         Turn {
             tokens: if round == 0 {
                 [instruction.clone(), said].concat()
@@ -149,7 +150,7 @@ fn chat<E: Executor>(bench: &mut Bench<'_, E>) -> Rounds {
                 said
             },
             continues: (round > 0).then_some(chat),
-            output_len: 16,
+            output_len,
         }
     };
     (0..num_turns)
@@ -164,23 +165,30 @@ fn chat<E: Executor>(bench: &mut Bench<'_, E>) -> Rounds {
 /// A few documents, each asked about several times.
 fn documents<E: Executor>(bench: &mut Bench<'_, E>) -> Rounds {
     let num_questions = bench.scaled(4).max(2);
-    let documents: Vec<_> = (0..3).map(|_| bench.workload.tokens(256)).collect();
-    rounds_over(&mut bench.workload, num_questions, &documents)
+    let documents: Vec<_> = (0..3)
+        .map(|_| bench.workload.tokens(bench.tokens(256)))
+        .collect();
+    rounds_over(bench, num_questions, &documents)
 }
 
 /// One instruction with many inputs, a few at a time.
 fn template<E: Executor>(bench: &mut Bench<'_, E>) -> Rounds {
     let num_rounds = bench.scaled(4).max(2);
-    let instruction = bench.workload.tokens(192);
-    rounds_over(&mut bench.workload, num_rounds, &vec![instruction; 3])
+    let instruction = bench.workload.tokens(bench.tokens(192));
+    rounds_over(bench, num_rounds, &vec![instruction; 3])
 }
 
-fn rounds_over(workload: &mut Workload, num_rounds: usize, beginnings: &[Vec<TokenId>]) -> Rounds {
+fn rounds_over<E: Executor>(
+    bench: &mut Bench<'_, E>,
+    num_rounds: usize,
+    beginnings: &[Vec<TokenId>],
+) -> Rounds {
+    let (own_len, output_len) = (bench.tokens(16), bench.tokens(8));
     let mut round = || {
         let turns = beginnings.iter().map(|beginning| Turn {
-            tokens: [beginning.clone(), workload.tokens(16)].concat(),
+            tokens: [beginning.clone(), bench.workload.tokens(own_len)].concat(),
             continues: None,
-            output_len: 8,
+            output_len,
         });
         turns.collect()
     };
@@ -189,7 +197,10 @@ fn rounds_over(workload: &mut Workload, num_rounds: usize, beginnings: &[Vec<Tok
 
 /// Blocks of several samples and beams against those of as many separate requests.
 fn shared_blocks<E: Executor>(bench: &mut Bench<'_, E>) -> Result<Section> {
-    let (prompt_len, output_len) = (bench.scaled(256), bench.scaled(24));
+    let (prompt_len, output_len) = (
+        bench.tokens(bench.scaled(256)),
+        bench.tokens(bench.scaled(24)),
+    );
     let prompt = bench.workload.tokens(prompt_len);
     let mut config = bench.config.clone();
     config.prefix_cache.enabled = false;

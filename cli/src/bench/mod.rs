@@ -47,7 +47,16 @@ struct Bench<'a, E> {
     is_quick: bool,
 }
 
+/// Lengths of the workloads are for models that take so many tokens; for others they shrink.
+const FULL_SEQ_LEN: usize = 1024;
+
 impl<E: Executor> Bench<'_, E> {
+    /// A length in tokens, shorter if the model takes only short sequences.
+    fn tokens(&self, len: usize) -> usize {
+        let seq_len_max = self.config.seq_len_max().min(FULL_SEQ_LEN);
+        (len * seq_len_max / FULL_SEQ_LEN).max(2)
+    }
+
     /// A count, smaller if the bench is to be quick.
     fn scaled(&self, count: usize) -> usize {
         if self.is_quick {

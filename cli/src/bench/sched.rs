@@ -24,10 +24,12 @@ pub(super) fn run<E: Executor>(bench: &mut Bench<'_, E>) -> Result<Vec<Section>>
 /// Answers of spread lengths: a static batch waits for its longest before it takes others.
 fn batching<E: Executor>(bench: &mut Bench<'_, E>) -> Result<Section> {
     let num_requests = bench.scaled(32).max(12);
+    let prompt_len = bench.tokens(32);
+    let (shortest, longest) = (bench.tokens(4), bench.tokens(64));
     let requests: Vec<Request> = (0..num_requests)
         .map(|_| {
-            let output_len = bench.workload.spread_len(4, 64);
-            request(bench.workload.tokens(32), output_len)
+            let output_len = bench.workload.spread_len(shortest, longest);
+            request(bench.workload.tokens(prompt_len), output_len)
         })
         .collect();
     let num_tokens: u32 = requests.iter().filter_map(|r| r.stop.max_tokens).sum();
@@ -68,7 +70,8 @@ fn batching<E: Executor>(bench: &mut Bench<'_, E>) -> Result<Section> {
     Ok(Section {
         title: "Continuous and static batches".to_owned(),
         note: format!(
-            "{num_requests} requests of 32 prompt tokens and 4 to 64 generated, up to {width} at once."
+            "{num_requests} requests of {prompt_len} prompt tokens and {shortest} to {longest} \
+             generated, up to {width} at once."
         ),
         columns: vec![
             "time s",
@@ -93,9 +96,12 @@ fn batching<E: Executor>(bench: &mut Bench<'_, E>) -> Result<Section> {
 /// comes sooner, with small ones those that run wait less.
 fn chunks<E: Executor>(bench: &mut Bench<'_, E>) -> Result<Section> {
     let (num_decoding, num_long) = (3, bench.scaled(4).max(2));
-    let (long_len, output_len) = (bench.scaled(512).max(192), bench.scaled(64).max(24));
+    let (long_len, output_len) = (
+        bench.tokens(bench.scaled(512).max(192)),
+        bench.tokens(bench.scaled(64).max(24)),
+    );
     let decoding: Vec<_> = (0..num_decoding)
-        .map(|_| bench.workload.tokens(16))
+        .map(|_| bench.workload.tokens(bench.tokens(16)))
         .collect();
     let long: Vec<_> = (0..num_long)
         .map(|_| bench.workload.tokens(long_len))
