@@ -105,5 +105,6 @@ impl<E: Executor, V: Vocabulary> Engine<E, V> {
         }
         let request = self.requests.get_mut(sequence.request);
         request.facts.token(self.now);
+        self.num_emitted += 1;
     }
 }

@@ -61,7 +61,7 @@ impl<E: Executor, V: Vocabulary> Engine<E, V> {
         for scheduled in &step.plan.scheduled {
             self.count_as_verified(scheduled);
         }
-        let num_events = self.events.len();
+        self.num_emitted = 0;
         for row in 0..step.batch.num_logit_rows() {
             self.commit_row(step, row);
         }
@@ -69,8 +69,7 @@ impl<E: Executor, V: Vocabulary> Engine<E, V> {
         for scheduled in &step.plan.scheduled {
             self.publish(scheduled);
         }
-        let num_emitted = self.events.len() - num_events;
-        self.record_step(&step.plan, num_emitted);
+        self.record_step(&step.plan);
     }
 
     fn count_as_verified(&mut self, scheduled: &ScheduledSeq) {
@@ -184,6 +183,7 @@ impl<E: Executor, V: Vocabulary> Engine<E, V> {
         let reason = sequence.commit(token, logprobs, &self.vocabulary, &mut self.events);
         let request = self.requests.get_mut(sequence.request);
         request.facts.token(self.now);
+        self.num_emitted += 1;
         if let Some(reason) = reason {
             self.finish(seq, reason);
         }
@@ -302,7 +302,7 @@ impl<E: Executor, V: Vocabulary> Engine<E, V> {
         }
     }
 
-    fn record_step(&mut self, plan: &StepPlan, num_emitted: usize) {
+    fn record_step(&mut self, plan: &StepPlan) {
         let queues = &self.scheduler.queues;
         let groups = 0..self.blocks.num_groups();
         let blocks_used: usize = groups.clone().map(|g| self.blocks.num_referenced(g)).sum();
@@ -318,7 +318,7 @@ impl<E: Executor, V: Vocabulary> Engine<E, V> {
         let facts = StepFacts {
             num_tokens: plan.num_tokens,
             num_seqs: plan.scheduled.len(),
-            num_emitted,
+            num_emitted: self.num_emitted,
             num_running: queues.running().len(),
             num_waiting: queues.num_waiting(),
             num_parked: queues.num_parked(),

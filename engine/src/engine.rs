@@ -32,6 +32,8 @@ pub struct Engine<E, V> {
     pub(crate) output: StepOutput,
     pub(crate) events: Events,
     pub(crate) statistics: Statistics,
+    /// Tokens added to outputs by the step that is being committed.
+    pub(crate) num_emitted: usize,
     pub(crate) mask_failures: Vec<MaskFailure>,
     pub(crate) now: Timestamp,
 }
@@ -54,6 +56,7 @@ impl<E: Executor, V: Vocabulary> Engine<E, V> {
             output: StepOutput::default(),
             events: Events::default(),
             statistics: Statistics::default(),
+            num_emitted: 0,
             mask_failures: Vec::new(),
             now: Timestamp::default(),
             config,

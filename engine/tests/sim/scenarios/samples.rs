@@ -1,8 +1,11 @@
 //! Several samples of one prompt.
 
-use forerun_engine::{EngineConfig, FinishReason, OutputParams, RequestId};
+use forerun_engine::{
+    EngineConfig, ExecutorError, FailureScope, FinishReason, OutputParams, RequestId,
+};
 
 use super::{config, request, sampled};
+use crate::faults::Fault;
 use crate::world::World;
 
 #[test]
@@ -131,6 +134,33 @@ fn an_abort_ends_every_sample_once_whenever_it_comes() {
                     |s: &crate::job::SampleOutput| s.reason == Some(FinishReason::Aborted);
                 assert!(world.progress[&id].samples.iter().all(aborted));
             }
+        }
+    }
+}
+
+#[test]
+fn a_copy_that_a_failed_step_may_not_have_made_is_not_trusted() {
+    for failing_step in 0..6 {
+        // The device makes the copies of a failed step or not, in turns.
+        for num_before in 0..2 {
+            let mut world = World::new(config(4, 60));
+            let victim = world.add(request(7, 5, 30));
+            for _ in 0..num_before {
+                world.step();
+            }
+            let group = world.add(sampled(1, 10, 12, 3));
+            let error = ExecutorError {
+                scope: FailureScope::Requests(vec![victim]),
+                message: "planted".into(),
+            };
+            let faults = &mut world.engine.executor_mut().faults;
+            faults.extend((0..failing_step).map(|_| None));
+            faults.push_back(Some(Fault::Collect(error)));
+            world.run();
+            world.assert_oracle(group);
+            let again = world.add(sampled(1, 10, 12, 3));
+            world.run();
+            world.assert_oracle(again);
         }
     }
 }
