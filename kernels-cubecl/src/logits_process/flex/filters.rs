@@ -2,7 +2,7 @@
 //!
 //! Neighbours: [`super`] runs both; [`super::threshold`] finds limits.
 
-use super::threshold::{Masses, Weighted, threshold};
+use super::threshold::{Masses, Weighted, threshold, within};
 use crate::simd::{Isa, Kernel, LANES, Simd, math};
 use crate::step_inputs::SamplingRow;
 
@@ -26,6 +26,7 @@ pub(super) struct Limits {
 /// Memory for one row.
 #[derive(Default)]
 pub(super) struct Buffers {
+    indices: Vec<u32>,
     values: Vec<f32>,
     masses: Vec<f32>,
     distances: Vec<f32>,
@@ -48,6 +49,7 @@ pub(super) fn limits(
     };
     let top_k = sampling.top_k as usize;
     let Buffers {
+        indices,
         values: kept,
         masses,
         distances,
@@ -61,7 +63,9 @@ pub(super) fn limits(
         };
         limits.lowest = threshold(isa, all, top_k as f64);
         kept.clear();
-        kept.extend(logits.iter().filter(|&&logit| logit >= limits.lowest));
+        indices.clear();
+        within(isa, logits, (limits.lowest, f32::INFINITY), indices);
+        kept.extend(indices.iter().map(|&index| logits[index as usize]));
         values = kept;
     }
     if sampling.top_p < 1.0 || sampling.typical_p < 1.0 {

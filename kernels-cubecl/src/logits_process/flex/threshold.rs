@@ -1,7 +1,8 @@
 //! Finding the value at which a count or a mass is reached, without sorting.
 //!
-//! Floats become integers of the same order, and the range of those is halved: each step is one pass over
-//! the values, which a cache holds. Once few values are left in the range, these are sorted.
+//! Floats become integers of the same order, and the range of those is narrowed, first by guesses from a
+//! sample, then by halves: each step is one pass over the values, which a cache holds. Once few values are
+//! left in the range, these are sorted.
 //!
 //! Neighbours: [`super::filters`] finds the limits of filters with it, [`crate::logprobs`] the most likely
 //! tokens.
@@ -9,7 +10,9 @@
 use crate::simd::{Isa, Kernel, LANES, Simd};
 
 /// From here on values are sorted.
-const FEW: usize = 1024;
+const FEW: usize = 512;
+/// Values that are looked at for a first guess.
+const SAMPLE: usize = 256;
 /// Values whose weights are summed in f32 before they join an f64: an order that depends on nothing
 /// but their number.
 const BLOCK: usize = 1024;
@@ -51,8 +54,13 @@ pub(crate) fn threshold(isa: Isa, weighted: Weighted<'_>, target: f64) -> f32 {
     let (mut low, mut high) = (key(f32::MIN), key(weighted.greatest));
     // Weight above `high`, and the numbers of values from `low` on and above `high`.
     let (mut weight_above, mut num_low, mut num_above) = (0.0, weighted.values.len(), 0);
+    let mut guesses = guesses(weighted, target).into_iter();
     while low < high && num_low - num_above > FEW {
-        let middle = low + (high - low).div_ceil(2);
+        let middle = match guesses.next().map(key) {
+            Some(guess) if (low + 1..=high).contains(&guess) => guess,
+            Some(_) => continue,
+            None => low + (high - low).div_ceil(2),
+        };
         let (weight, count) = isa.run(Above {
             weighted,
             threshold: value_of(middle),
@@ -67,12 +75,16 @@ pub(crate) fn threshold(isa: Isa, weighted: Weighted<'_>, target: f64) -> f32 {
     if low == high {
         return range.0;
     }
-    let mut few: Vec<(f32, f32)> = Vec::with_capacity(FEW);
-    for (i, &value) in weighted.values.iter().enumerate() {
-        if value >= range.0 && value < range.1 {
-            few.push((value, weighted.weights.map_or(1.0, |weights| weights[i])));
-        }
-    }
+    let mut indices = Vec::with_capacity(FEW);
+    within(isa, weighted.values, range, &mut indices);
+    let pair = |&index: &u32| {
+        let weight = |weights: &[f32]| weights[index as usize];
+        (
+            weighted.values[index as usize],
+            weighted.weights.map_or(1.0, weight),
+        )
+    };
+    let mut few: Vec<(f32, f32)> = indices.iter().map(pair).collect();
     few.sort_unstable_by(|a, b| b.0.total_cmp(&a.0).then(b.1.total_cmp(&a.1)));
     let mut weight = weight_above;
     let reached = few.iter().find(|(_, more)| {
@@ -80,6 +92,68 @@ pub(crate) fn threshold(isa: Isa, weighted: Weighted<'_>, target: f64) -> f32 {
         weight >= target
     });
     reached.or(few.last()).map_or(range.0, |&(value, _)| value)
+}
+
+/// Values that are probably a little below and a little above the threshold, from a sample. Wrong ones
+/// cost a pass, no more.
+fn guesses(weighted: Weighted<'_>, target: f64) -> Vec<f32> {
+    let stride = weighted.values.len().div_ceil(SAMPLE);
+    let mut sample: Vec<(f32, f32)> = (0..weighted.values.len())
+        .step_by(stride.max(1))
+        .map(|i| {
+            let weight = weighted.weights.map_or(1.0, |weights| weights[i]);
+            (weighted.values[i], weight)
+        })
+        .filter(|(value, _)| value.is_finite())
+        .collect();
+    sample.sort_unstable_by(|a, b| b.0.total_cmp(&a.0).then(b.1.total_cmp(&a.1)));
+    let mut weight = 0.0;
+    let reached = sample.iter().position(|(_, more)| {
+        weight += f64::from(*more) * stride as f64;
+        weight >= target
+    });
+    let place = reached.unwrap_or(sample.len());
+    let slack = 3 + 2 * place.isqrt();
+    let below = sample.get(place + slack).or(sample.last());
+    let above = place.checked_sub(slack).and_then(|i| sample.get(i));
+    below.into_iter().chain(above).map(|pair| pair.0).collect()
+}
+
+/// Adds the indices of the values from `range.0` on and below `range.1`, in ascending order.
+pub(crate) fn within(isa: Isa, values: &[f32], range: (f32, f32), indices: &mut Vec<u32>) {
+    isa.run(Within {
+        values,
+        range,
+        indices,
+    });
+}
+
+struct Within<'a> {
+    values: &'a [f32],
+    range: (f32, f32),
+    indices: &'a mut Vec<u32>,
+}
+
+impl Kernel for Within<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) {
+        let (low, high) = (s.splat(self.range.0), s.splat(self.range.1));
+        for (i, lanes) in self.values.chunks(LANES).enumerate() {
+            let x = if lanes.len() == LANES {
+                s.load(lanes)
+            } else {
+                s.load_part(lanes, f32::NEG_INFINITY)
+            };
+            let mut inside = s.less_bits(x, high) & !s.less_bits(x, low) & 0xffff;
+            while inside != 0 {
+                self.indices
+                    .push((i * LANES) as u32 + inside.trailing_zeros());
+                inside &= inside - 1;
+            }
+        }
+    }
 }
 
 /// Weight and number of the values that are not below a threshold.

@@ -3,7 +3,7 @@
 pub mod reference;
 
 use super::ROW_WORDS;
-use crate::logits_process::flex::threshold::{Masses, Weighted, threshold};
+use crate::logits_process::flex::threshold::{Masses, Weighted, threshold, within};
 use crate::sample::flex::greatest;
 use crate::simd::Isa;
 use crate::simd::shared::SharedMut;
@@ -125,20 +125,20 @@ impl<'a> Distribution<'a> {
             greatest: self.maximum,
         };
         let lowest = threshold(isa, weighted, num_top as f64);
-        let tokens = 0..self.logits.len() as u32;
         let logit = |token: u32| self.logits[token as usize];
-        let mut likeliest: Vec<u32> = tokens
-            .clone()
-            .filter(|&token| logit(token) >= lowest)
-            .collect();
+        let mut likeliest = Vec::with_capacity(num_top);
+        within(isa, self.logits, (lowest, f32::INFINITY), &mut likeliest);
         // Sorting is stable, so that equals stay in order of their ids; there is no NaN.
         likeliest.sort_by(|&a, &b| {
             logit(b)
                 .partial_cmp(&logit(a))
                 .unwrap_or(std::cmp::Ordering::Equal)
         });
-        let masked = tokens.filter(|&token| logit(token) == f32::NEG_INFINITY);
-        likeliest.extend(masked.take(num_top));
+        if likeliest.len() < num_top {
+            let tokens = 0..self.logits.len() as u32;
+            let masked = tokens.filter(|&token| logit(token) == f32::NEG_INFINITY);
+            likeliest.extend(masked.take(num_top));
+        }
         likeliest.truncate(num_top);
         likeliest
     }
