@@ -10,10 +10,13 @@ use forerun_kernels::spec::{
     Activation, AttentionSpec, KvSpec, RmsNormSpec, RopePairing, RopeSpec,
 };
 use forerun_kernels::step_inputs::{
-    GroupArrays, SamplingRow, StepArrays, StepCapacity, StepInputs, StepView,
+    GroupArrays, LogprobsKind, LogprobsRow, SamplingRow, StepArrays, StepCapacity, StepInputs,
+    StepView,
 };
 use forerun_kernels::threads::Threads;
-use forerun_kernels::{glu, kv_write, paged_attention, rms_norm, rope, sample};
+use forerun_kernels::{
+    glu, kv_write, logits_process, logprobs, paged_attention, rms_norm, rope, sample,
+};
 
 fn main() {
     divan::main();
@@ -32,6 +35,9 @@ fn values(len: usize) -> Vec<f32> {
     };
     (0..len).map(|_| next()).collect()
 }
+
+/// Bounds what a row may ask for.
+const VOCAB_SIZE_MAX: usize = 262_144;
 
 /// A step of one sequence: `num_tokens` tokens after `num_computed` others.
 fn step(num_computed: usize, num_tokens: usize, sampling: &[SamplingRow]) -> StepInputs {
@@ -65,7 +71,7 @@ fn step(num_computed: usize, num_tokens: usize, sampling: &[SamplingRow]) -> Ste
         }],
         ..StepArrays::default()
     };
-    step.fill(&arrays, 1)
+    step.fill(&arrays, VOCAB_SIZE_MAX)
         .expect("the step fits the buffer made for it");
     step
 }
@@ -242,5 +248,87 @@ fn sample_one_row(bencher: Bencher<'_, '_>, (vocab_size, temperature, spread): (
                 view,
                 &mut verdicts,
             );
+        });
+}
+
+/// Vocabulary, and the filters and distributions that are timed.
+const FILTERS: [(usize, &str); 6] = [
+    (49_152, "top_k 50, top_p 0.9"),
+    (49_152, "top_p 0.95"),
+    (49_152, "typical 0.9"),
+    (49_152, "min_p 0.05"),
+    (49_152, "flat, top_p 0.9"),
+    (262_144, "top_k 50, top_p 0.9"),
+];
+
+#[divan::bench(args = FILTERS)]
+fn process_one_row(bencher: Bencher<'_, '_>, (vocab_size, filters): (usize, &str)) {
+    let plain = SamplingRow::plain(0.8, 5, 9);
+    let row = match filters {
+        "top_p 0.95" => SamplingRow {
+            top_p: 0.95,
+            ..plain
+        },
+        "typical 0.9" => SamplingRow {
+            typical_p: 0.9,
+            ..plain
+        },
+        "min_p 0.05" => SamplingRow {
+            min_p: 0.05,
+            ..plain
+        },
+        "flat, top_p 0.9" => SamplingRow {
+            top_p: 0.9,
+            ..plain
+        },
+        _ => SamplingRow {
+            top_k: 50,
+            top_p: 0.9,
+            ..plain
+        },
+    };
+    let spread = if filters.starts_with("flat") {
+        0.01
+    } else {
+        12.0
+    };
+    let logits: Vec<f32> = values(vocab_size).iter().map(|x| x * spread).collect();
+    let words = step(0, 1, &[row]);
+    let threads = threads();
+    bencher
+        .counter(BytesCount::new(4 * vocab_size))
+        .with_inputs(|| logits.clone())
+        .bench_local_refs(|logits| {
+            let view = StepView::new(words.words());
+            logits_process::flex::logits_process(&threads, logits, vocab_size, view);
+        });
+}
+
+#[divan::bench(args = [0, 5, 256])]
+fn logprobs_of_one_row(bencher: Bencher<'_, '_>, num_top: u32) {
+    let vocab_size = 49_152;
+    let logits: Vec<f32> = values(vocab_size).iter().map(|x| x * 12.0).collect();
+    let row = SamplingRow {
+        logprobs: Some(LogprobsRow {
+            num_top,
+            kind: LogprobsKind::Raw,
+        }),
+        ..SamplingRow::greedy(9)
+    };
+    let words = step(0, 1, &[row]);
+    let row_words = logprobs::ROW_WORDS + 2 * num_top as usize;
+    let mut out = vec![0; row_words];
+    let threads = threads();
+    bencher
+        .counter(BytesCount::new(4 * vocab_size))
+        .bench_local(|| {
+            let inputs = logprobs::flex::Inputs {
+                raw: &logits,
+                processed: &logits,
+                verdicts: &[7, 0],
+                vocab_size,
+                step: StepView::new(words.words()),
+            };
+            logprobs::flex::logprobs(&threads, black_box(&inputs), row_words, &mut out);
         });
 }

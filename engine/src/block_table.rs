@@ -1,6 +1,6 @@
 //! Where the tokens of one sequence lie in one KV group: logical block -> physical block.
 //!
-//! Neighbours: `block_manager/` appends blocks and takes them back; `step_batch.rs` reads slots.
+//! Neighbours: `block_manager/` appends blocks and takes them back; `step_batch/` reads slots.
 
 use std::ops::Range;
 

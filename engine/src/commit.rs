@@ -192,12 +192,13 @@ impl<E: Executor, V: Vocabulary> Engine<E, V> {
     /// A row without a usable number ends what it was for: a sample, or the whole request.
     fn fail_row(&mut self, seq: SeqId, purpose: RowPurpose, reason: FinishReason) {
         let sequence = self.sequences.get(seq);
-        match (purpose, sequence.draws) {
-            (RowPurpose::Sample { .. }, Draws::One) => self.finish(seq, reason),
-            _ => {
-                let request = sequence.request;
-                self.end_request(request, &reason);
-            }
+        let is_one_sample =
+            matches!(purpose, RowPurpose::Sample { .. }) && sequence.draws == Draws::One;
+        if is_one_sample {
+            self.finish(seq, reason);
+        } else {
+            let request = sequence.request;
+            self.end_request(request, &reason);
         }
     }
 

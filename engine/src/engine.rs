@@ -1,28 +1,19 @@
 //! The engine: requests in, events out, one step at a time.
 //!
-//! Neighbours: everything here; read [`Engine::step`] first, then `commit.rs`, what becomes of a
-//! step's verdicts. Callers: the command line and, later, the server, each with an [`Executor`] of
+//! Neighbours: everything here; read [`Engine::step`] first, then `arrival.rs`, how requests come in,
+//! and `commit.rs`, what becomes of a step's verdicts. Callers: the command line and, later, the server, each with an [`Executor`] of
 //! their choice.
 
-use std::sync::Arc;
-
-use crate::admission;
-use crate::beam::BeamSearch;
 use crate::block_manager::BlockManager;
 use crate::in_flight::{InFlight, STEPS_IN_FLIGHT_MAX};
-use crate::rank::{Rank, Urgency};
-use crate::request_state::RequestState;
 use crate::request_store::RequestStore;
 use crate::scheduler::{PlanContext, Scheduler};
-use crate::sequence::{Draws, PromptScores, Sequence, SequenceParts};
 use crate::sequence_store::SequenceStore;
-use crate::statistics::{RequestFacts, SamplingKind, Statistics, StatisticsReport};
+use crate::statistics::{Statistics, StatisticsReport};
 use crate::step_batch::MaskFailure;
-use crate::stop::StopConditions;
 use crate::{
-    AdmissionError, CacheKeys, ConfigError, EngineConfig, Events, Executor, FailureCause,
-    FinishReason, Grammar, LogprobsParams, Pin, PinError, Request, RequestId, SchedulingPolicy,
-    StepBatch, StepOutput, StepPlan, Timestamp, TokenId, Vocabulary, WaitReason,
+    CacheKeys, ConfigError, EngineConfig, Events, Executor, FinishReason, Pin, PinError, RequestId,
+    StepBatch, StepOutput, StepPlan, Timestamp, TokenId, Vocabulary,
 };
 
 /// Runs requests on an executor. Single-threaded and deterministic: its state is a function of the
@@ -43,19 +34,6 @@ pub struct Engine<E, V> {
     pub(crate) statistics: Statistics,
     pub(crate) mask_failures: Vec<MaskFailure>,
     pub(crate) now: Timestamp,
-}
-
-/// What a parked request was waiting for.
-#[derive(Debug)]
-pub enum Promotion {
-    /// Its compiled grammar.
-    Grammar(Box<dyn Grammar>),
-    /// Its keys and values are where they should be.
-    RemoteKv,
-    /// Its prompt is complete.
-    InputComplete,
-    /// It will not come: the request ends with this message.
-    Failed(FailureCause),
 }
 
 impl<E: Executor, V: Vocabulary> Engine<E, V> {
@@ -137,166 +115,6 @@ impl<E: Executor, V: Vocabulary> Engine<E, V> {
             .steps_in_flight_max()
             .min(self.config.scheduling.steps_in_flight_max)
             .clamp(1, STEPS_IN_FLIGHT_MAX)
-    }
-
-    /// Queues a request, or parks it if it waits for something. `now` is when it came.
-    ///
-    /// # Errors
-    /// [`AdmissionError`] if it is malformed, could not run even alone, or finds the queue full;
-    /// nothing of it is kept.
-    pub fn add_request(
-        &mut self,
-        request: Request,
-        now: Timestamp,
-    ) -> Result<RequestId, AdmissionError> {
-        request.validate(&self.config)?;
-        let waiting_max = self.config.scheduling.waiting_max;
-        let num_waiting = self.scheduler.queues.num_waiting() + self.scheduler.queues.num_parked();
-        if num_waiting >= waiting_max {
-            return Err(AdmissionError::QueueFull {
-                num_waiting,
-                waiting_max,
-            });
-        }
-        Ok(self.insert(request, now))
-    }
-
-    fn insert(&mut self, request: Request, now: Timestamp) -> RequestId {
-        let id = self.requests.next_id();
-        let sampling = Arc::new(request.sampling);
-        let is_greedy = sampling.is_greedy();
-        let num_prompt = request.prompt.len();
-        let priority = match self.config.scheduling.policy {
-            SchedulingPolicy::Fcfs => 0,
-            SchedulingPolicy::Priority => request.priority,
-        };
-        let output = request.output;
-        let parts = SequenceParts {
-            request: id,
-            rank: Rank {
-                urgency: Urgency::Normal,
-                priority,
-                request: id,
-                sibling: 0,
-            },
-            stop: StopConditions::new(&request.stop, num_prompt, &self.config),
-            prompt: request.prompt,
-            sampling,
-            tables: self.blocks.new_tables(),
-            chain: self.blocks.new_chain(&request.cache_keys),
-            draws: first_draws(&output, self.config.vocab_size),
-            prompt_scores: output.prompt_logprobs.map(|num_top| PromptScores {
-                num_top,
-                num_told: 0,
-            }),
-            logprobs: if output.is_streamed() {
-                output.logprobs
-            } else {
-                output.logprobs.or(Some(LogprobsParams {
-                    num_top: 0,
-                    kind: crate::LogprobsKind::Processed,
-                }))
-            },
-            is_logged: !output.is_streamed(),
-        };
-        let seq = self.sequences.insert(|name| Sequence::new(name, parts)).id;
-        let sequence = self.sequences.get_mut(seq);
-        match request.waits_for {
-            Some(_) => self.scheduler.queues.park(sequence),
-            None => self.scheduler.queues.wait(sequence),
-        }
-        let kind = match (output.beam, is_greedy) {
-            (Some(_), _) => SamplingKind::Beam,
-            (None, true) => SamplingKind::Greedy,
-            (None, false) => SamplingKind::Sampled,
-        };
-        let tenant = request.cache_keys.tenant.clone();
-        self.requests.insert(RequestState {
-            id,
-            output,
-            stop: request.stop,
-            was_admitted: false,
-            waits_for: request.waits_for,
-            live: vec![seq],
-            has_forked: output.width() == 1,
-            num_siblings: 0,
-            beam: output.beam.map(|params| BeamSearch::new(params, seq)),
-            ended: Vec::new(),
-            usage: crate::Usage {
-                prompt_tokens: num_prompt,
-                ..crate::Usage::default()
-            },
-            facts: RequestFacts::new(now, kind, num_prompt, tenant),
-        });
-        id
-    }
-
-    /// More of the prompt of a request that is parked for [`WaitReason::StreamingInput`].
-    ///
-    /// # Errors
-    /// [`AdmissionError`] if it is not, or if the prompt gets too long: the request stays as it was.
-    pub fn append_prompt(
-        &mut self,
-        request: RequestId,
-        tokens: &[TokenId],
-    ) -> Result<(), AdmissionError> {
-        admission::in_vocabulary("prompt", tokens, self.config.vocab_size)?;
-        let waiting = self.requests.find_mut(request);
-        let Some(state) = waiting.filter(|r| r.waits_for == Some(WaitReason::StreamingInput))
-        else {
-            let what = "more of its prompt";
-            return Err(AdmissionError::NotParked { request, what });
-        };
-        let sequence = self.sequences.get_mut(state.live[0]);
-        let num_prompt = sequence.tokens.len() + tokens.len();
-        admission::check_length(num_prompt, &self.config)?;
-        let stop = StopConditions::new(&state.stop, num_prompt, &self.config);
-        sequence.append_prompt(tokens, stop);
-        state.usage.prompt_tokens = num_prompt;
-        state.facts.set_prompt_tokens(num_prompt);
-        Ok(())
-    }
-
-    /// What a parked request was waiting for has come, or failed to. It takes the place in the queue
-    /// that its arrival gives it. A request that has ended meanwhile is left alone.
-    ///
-    /// # Errors
-    /// [`AdmissionError::NotParked`] if it waits for something else.
-    pub fn promote(
-        &mut self,
-        request: RequestId,
-        promotion: Promotion,
-        now: Timestamp,
-    ) -> Result<(), AdmissionError> {
-        let Some(state) = self.requests.find_mut(request) else {
-            return Ok(());
-        };
-        let (waits_for, what) = match &promotion {
-            Promotion::Grammar(_) => (Some(WaitReason::Grammar), "a grammar"),
-            Promotion::RemoteKv => (Some(WaitReason::RemoteKv), "remote keys and values"),
-            Promotion::InputComplete => (Some(WaitReason::StreamingInput), "its prompt"),
-            Promotion::Failed(_) => (state.waits_for, "anything"),
-        };
-        if state.waits_for.is_none() || state.waits_for != waits_for {
-            return Err(AdmissionError::NotParked { request, what });
-        }
-        match promotion {
-            Promotion::Failed(cause) => {
-                self.events.begin();
-                self.end_request(request, &FinishReason::Error(cause));
-                return Ok(());
-            }
-            Promotion::Grammar(grammar) => {
-                state.facts.set_structured();
-                self.sequences.get_mut(state.live[0]).grammar = Some(grammar);
-            }
-            Promotion::RemoteKv | Promotion::InputComplete => {}
-        }
-        state.waits_for = None;
-        state.facts.promoted(now);
-        let sequence = self.sequences.get_mut(state.live[0]);
-        self.scheduler.queues.wait(sequence);
-        Ok(())
     }
 
     /// Ends a request now. Its events come with the next step; a request that has ended already, or
@@ -415,16 +233,4 @@ pub struct QueueLens {
     pub waiting: usize,
     /// Hold blocks.
     pub running: usize,
-}
-
-/// What the row after the prompt is for.
-fn first_draws(output: &crate::OutputParams, vocab_size: usize) -> Draws {
-    match (output.beam, output.width()) {
-        (Some(params), _) => {
-            let num_top = output.logprobs.map_or(0, |logprobs| logprobs.num_top);
-            Draws::Candidates(BeamSearch::num_candidates(params, num_top, vocab_size))
-        }
-        (None, 1) => Draws::One,
-        (None, width) => Draws::Fork(width as u32),
-    }
 }

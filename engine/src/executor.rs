@@ -1,7 +1,7 @@
 //! The model's side of a step, as the engine sees it.
 //!
 //! Neighbours: the model runner of `forerun-models` implements [`Executor`]; `engine.rs` submits the
-//! batch of `step_batch.rs` and `commit.rs` takes its verdicts.
+//! batch of `step_batch/` and `commit.rs` takes its verdicts.
 
 use thiserror::Error;
 

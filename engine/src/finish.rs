@@ -15,18 +15,17 @@ impl<E: Executor, V: Vocabulary> Engine<E, V> {
     pub(crate) fn finish(&mut self, seq: SeqId, reason: FinishReason) {
         let mut sequence = self.take(seq);
         let request = self.requests.get_mut(sequence.request);
-        match sequence.log.take() {
-            Some(log) => request.ended.push(EndedSample {
+        if let Some(log) = sequence.log.take() {
+            request.ended.push(EndedSample {
                 sample: sequence.sample,
                 log,
                 reason,
-            }),
-            None => {
-                request.usage.completion_tokens += sequence.output().len();
-                sequence.finish_text(&mut self.events);
-                let sample = (sequence.request, sequence.sample);
-                self.events.push_sample_finished(sample, reason);
-            }
+            });
+        } else {
+            request.usage.completion_tokens += sequence.output().len();
+            sequence.finish_text(&mut self.events);
+            let sample = (sequence.request, sequence.sample);
+            self.events.push_sample_finished(sample, reason);
         }
         if request.live.is_empty() {
             self.close(sequence.request);

@@ -1,7 +1,7 @@
 //! What a grammar is to the engine: which tokens may come next.
 //!
 //! Neighbours: compiled outside (`forerun-models`, `grammar/`) while its request is parked; a
-//! sequence owns one; `step_batch.rs` asks it for masks and `sequence/mod.rs` feeds it tokens.
+//! sequence owns one; `step_batch/` asks it for masks and `sequence/mod.rs` feeds it tokens.
 
 use std::fmt::Debug;
 

@@ -11,7 +11,7 @@
 //! engine.rs          step()     the phases, one line each
 //! scheduler.rs       plan()     who runs how many tokens; admits, preempts (queues.rs, rank.rs)
 //! block_manager/     reserve()  a slot for every token (block_pool.rs, block_table.rs)
-//! step_batch.rs      build()    flat arrays for the kernels (sampling_rows.rs)
+//! step_batch/        build()    flat arrays for the kernels (sampling_rows.rs)
 //! executor.rs        submit(), collect()  the model's part: one verdict per logit row
 //! commit.rs          commit()   verdicts become tokens, forks, ends
 //! sequence/mod.rs    commit()   append, cut at stops (stop.rs, stop_strings.rs), events (event.rs)
@@ -20,6 +20,7 @@
 #![warn(missing_docs)]
 
 mod admission;
+mod arrival;
 mod beam;
 mod beam_step;
 mod block_hash;
@@ -57,6 +58,7 @@ mod stop_strings;
 mod token_counts;
 
 pub use admission::AdmissionError;
+pub use arrival::Promotion;
 pub use block_hash::{BlockHash, CacheKeys, HashChain};
 pub use block_manager::{
     BlockManager, MissReason, OutOfBlocks, PartialHit, Pin, PinError, PinId, PrefixHit,
@@ -64,7 +66,7 @@ pub use block_manager::{
 pub use block_pool::BlockPool;
 pub use block_table::BlockTable;
 pub use config::{ConfigError, EngineConfig, KvGroupConfig};
-pub use engine::{Engine, Promotion, QueueLens};
+pub use engine::{Engine, QueueLens};
 pub use event::{Event, Events, FailureCause, FinishReason, StopCause, Usage};
 pub use executor::{
     Executor, ExecutorError, FailureScope, RowLogprobs, StepOutput, TokenLogprob, Verdict,

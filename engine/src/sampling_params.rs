@@ -1,6 +1,6 @@
 //! How tokens are drawn, and what of it comes back: the user's side of the logits chain.
 //!
-//! Neighbours: part of a `request.rs`; `step_batch.rs` writes it as rows for the kernels, which
+//! Neighbours: part of a `request.rs`; `step_batch/` writes it as rows for the kernels, which
 //! process logits in the order documented at [`SamplingParams`].
 
 use crate::{AdmissionError, EngineConfig, TokenId};
@@ -65,6 +65,10 @@ impl SamplingParams {
     }
 
     /// Whether earlier tokens change the logits.
+    #[expect(
+        clippy::float_cmp,
+        reason = "exactly the neutral value turns a penalty off"
+    )]
     pub fn has_penalties(&self) -> bool {
         self.repetition_penalty != 1.0
             || self.presence_penalty != 0.0

@@ -1,6 +1,6 @@
 //! The logit rows of a step: whose logits are wanted, how they are processed, and what for.
 //!
-//! Neighbours: part of `step_batch.rs`; parameters come from a sequence's `sampling_params.rs`;
+//! Neighbours: part of `step_batch/`; parameters come from a sequence's `sampling_params.rs`;
 //! `commit.rs` reads the purposes when the verdicts come.
 
 use crate::sequence::{Draws, Sequence};

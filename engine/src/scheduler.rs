@@ -1,7 +1,7 @@
 //! Decides which sequences run how many tokens in a step.
 //!
 //! Neighbours: called first by `engine.rs`; who waits and who runs is in `queues.rs`; takes slots
-//! from `block_manager`; its plan becomes the arrays of `step_batch.rs`.
+//! from `block_manager`; its plan becomes the arrays of `step_batch/`.
 //!
 //! There is no prefill or decode state: a sequence runs what it has not computed, as far as budget
 //! and blocks reach. Those with one token to run come first, so that a long prompt never holds up

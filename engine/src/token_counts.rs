@@ -1,6 +1,6 @@
 //! How often each token was seen: what penalties need.
 //!
-//! Neighbours: `sequence/mod.rs` counts; `step_batch.rs` writes the counts for the kernels.
+//! Neighbours: `sequence/mod.rs` counts; `step_batch/` writes the counts for the kernels.
 
 use std::collections::BTreeMap;
 

@@ -78,7 +78,7 @@ impl PendingRead {
                 Source::Device(enqueue(tensor))
             }
             DispatchTensorKind::Flex(tensor) => Source::Native(tensor.int().to_contiguous()),
-            _ => return Err(ReadError::Backend),
+            DispatchTensorKind::Autodiff(_) => return Err(ReadError::Backend),
         };
         Ok(Self { source, num_words })
     }

@@ -7,7 +7,7 @@ use std::fs;
 
 /// Memory that programs can take without swapping, in bytes: `MemAvailable` of Linux. `None` where it
 /// is not known.
-pub fn available_bytes() -> Option<u64> {
+pub(crate) fn available_bytes() -> Option<u64> {
     parse(&fs::read_to_string("/proc/meminfo").ok()?)
 }
 

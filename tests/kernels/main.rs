@@ -4,3 +4,4 @@
 mod compile;
 mod in_place;
 mod parity;
+mod sampler;

@@ -5,7 +5,7 @@ use forerun_engine::{Executor, ExecutorError, Request, StepBatch, StepOutput};
 use forerun_models::devices::DeviceChoice;
 
 use crate::models::{load, tiny};
-use crate::run::run;
+use crate::run::{Run, run};
 use crate::workload::mixed;
 
 /// Notes what the engine asks for, in order.
@@ -49,6 +49,21 @@ fn requests(vocab_size: usize) -> Vec<Request> {
     requests
 }
 
+/// Tokens of every sample. Log-probabilities may differ in their last bits on a device, where the
+/// bits of a row may depend on its batch mates.
+fn tokens(run: &Run) -> Vec<Vec<&[u32]>> {
+    run.outputs
+        .iter()
+        .map(|output| {
+            output
+                .samples
+                .values()
+                .map(|s| s.tokens.as_slice())
+                .collect()
+        })
+        .collect()
+}
+
 #[test]
 fn a_step_is_submitted_before_the_last_ones_verdicts_are_read_and_tokens_stay_the_same() {
     for name in ["llama", "gemma3"] {
@@ -67,7 +82,7 @@ fn a_step_is_submitted_before_the_last_ones_verdicts_are_read_and_tokens_stay_th
             num_carried: 0,
         };
         let overlapped = run(&mut traced, &config, &requests);
-        assert_eq!(overlapped.outputs, synchronous.outputs, "{name}");
+        assert_eq!(tokens(&overlapped), tokens(&synchronous), "{name}");
 
         let place = |call| traced.calls.iter().position(|&other| other == call);
         let overlaps = |step: usize| {

@@ -12,7 +12,7 @@ use crate::shell::{Shell, timed};
 const TEST: &str = "every_request_of_a_random_workload";
 
 pub(crate) fn run(paths: &Paths, count: Option<u64>, seed: Option<u64>) -> Result<()> {
-    let mut cargo = Shell::cargo(paths.root())
+    let mut cargo = Shell::cargo(&paths.root)
         .args(["test", "--release", "--package", "forerun-engine"])
         .args(["--test", "sim", "--", "--nocapture", TEST]);
     for (name, value) in settings(count, seed) {

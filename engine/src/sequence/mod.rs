@@ -1,7 +1,7 @@
 //! One growing token stream of a request.
 //!
 //! Neighbours: lives in `sequence_store.rs`; `scheduler.rs` asks how much it has to run;
-//! `step_batch.rs` reads its tokens and tables; `commit.rs` gives it verdicts.
+//! `step_batch/` reads its tokens and tables; `commit.rs` gives it verdicts.
 
 use std::sync::Arc;
 

@@ -71,12 +71,12 @@ struct Outcome {
 }
 
 /// Commits the tokens of `chunks` until the sequence ends; checks that ids and events agree.
-fn commit(stop: StopParams, chunks: &[&[u32]]) -> Outcome {
+fn commit(stop: &StopParams, chunks: &[&[u32]]) -> Outcome {
     let name = SequenceName {
         id: SeqId(0),
         generation: Generation(1),
     };
-    let mut sequence = with_stop(name, 3, &stop);
+    let mut sequence = with_stop(name, 3, stop);
     let mut events = Events::default();
     let tokens = chunks.concat();
     let finish = tokens
@@ -127,7 +127,7 @@ fn an_end_token_ends_the_output_wherever_it_lies_in_the_verdict() {
     for place in 0..5 {
         let mut chunk = [0, 1, 2, 3, 4];
         chunk[place] = EOS.0;
-        let outcome = commit(max_tokens(32, StopParams::default()), &[&chunk]);
+        let outcome = commit(&max_tokens(32, StopParams::default()), &[&chunk]);
         assert_eq!(
             outcome.finish,
             Some(FinishReason::Stop(StopCause::Eos(EOS)))
@@ -141,7 +141,7 @@ fn an_end_token_ends_the_output_wherever_it_lies_in_the_verdict() {
 fn never_more_than_max_tokens_come_out() {
     for limit in 1..=6 {
         let outcome = commit(
-            max_tokens(limit, StopParams::default()),
+            &max_tokens(limit, StopParams::default()),
             &[&[0], &[1, 2, 3, 4, 5]],
         );
         assert_eq!(outcome.tokens.len(), limit as usize);
@@ -156,28 +156,34 @@ fn the_earliest_of_stop_and_length_wins() {
         ..StopParams::default()
     };
     let by_token = Some(FinishReason::Stop(StopCause::Token(STOP)));
-    let inside = commit(max_tokens(5, token()), &[&[10, 11, STOP.0, 20, 21, 22]]);
+    let inside = commit(&max_tokens(5, token()), &[&[10, 11, STOP.0, 20, 21, 22]]);
     assert_eq!(
         (inside.tokens, inside.finish),
         (vec![10, 11, STOP.0], by_token)
     );
-    let outside = commit(max_tokens(5, token()), &[&[10, 11, 20, 21, 22, STOP.0]]);
+    let outside = commit(&max_tokens(5, token()), &[&[10, 11, 20, 21, 22, STOP.0]]);
     assert_eq!(outside.tokens, [10, 11, 20, 21, 22]);
     assert_eq!(outside.finish, Some(FinishReason::Length));
 
     let by_string = Some(FinishReason::Stop(StopCause::String(0)));
-    let inside = commit(max_tokens(5, strings(&["s"])), &[&[10, 11, 18, 20, 21, 22]]);
+    let inside = commit(
+        &max_tokens(5, strings(&["s"])),
+        &[&[10, 11, 18, 20, 21, 22]],
+    );
     assert_eq!(
         (inside.tokens, inside.finish),
         (vec![10, 11, 18], by_string.clone())
     );
     assert_eq!(inside.text, "kl");
-    let outside = commit(max_tokens(5, strings(&["s"])), &[&[10, 11, 20, 21, 22, 18]]);
+    let outside = commit(
+        &max_tokens(5, strings(&["s"])),
+        &[&[10, 11, 20, 21, 22, 18]],
+    );
     assert_eq!(
         (outside.tokens.len(), outside.finish),
         (5, Some(FinishReason::Length))
     );
-    let at_the_limit = commit(max_tokens(5, strings(&["s"])), &[&[10, 11, 20, 21, 18]]);
+    let at_the_limit = commit(&max_tokens(5, strings(&["s"])), &[&[10, 11, 20, 21, 18]]);
     assert_eq!(
         (at_the_limit.tokens.len(), at_the_limit.finish),
         (5, by_string)
@@ -186,9 +192,9 @@ fn the_earliest_of_stop_and_length_wins() {
 
 #[test]
 fn a_stop_string_completed_early_in_a_long_verdict_is_found() {
-    let outcome = commit(strings(&["b"]), &[&[1, 2, 3, 4, 5, 6, 7, 8]]);
+    let outcome = commit(&strings(&["b"]), &[&[1, 2, 3, 4, 5, 6, 7, 8]]);
     assert_eq!((outcome.tokens, outcome.text.as_str()), (vec![1], ""));
-    let outcome = commit(strings(&["ab"]), &[&[9, 0], &[1, 2, 3, 4, 5, 6, 7, 8]]);
+    let outcome = commit(&strings(&["ab"]), &[&[9, 0], &[1, 2, 3, 4, 5, 6, 7, 8]]);
     assert_eq!(
         (outcome.tokens, outcome.text.as_str()),
         (vec![9, 0, 1], "j")
@@ -202,21 +208,21 @@ fn the_token_that_completes_a_repeated_stop_string_is_the_last_one_kept() {
         .into_iter()
         .chain(go.into_iter().cycle().take(15))
         .collect();
-    let outcome = commit(strings(&[" go go go"]), &[&chunk]);
+    let outcome = commit(&strings(&[" go go go"]), &[&chunk]);
     assert_eq!(outcome.tokens, chunk[..10]);
     assert_eq!(outcome.text, "a");
 }
 
 #[test]
 fn held_back_text_comes_out_when_something_else_ends_the_sequence() {
-    let by_length = commit(max_tokens(2, strings(&["abc"])), &[&[0], &[1], &[2]]);
+    let by_length = commit(&max_tokens(2, strings(&["abc"])), &[&[0], &[1], &[2]]);
     assert_eq!(
         (by_length.text.as_str(), by_length.finish),
         ("ab", Some(FinishReason::Length))
     );
-    let by_eos = commit(strings(&["abc"]), &[&[0, 1, EOS.0]]);
+    let by_eos = commit(&strings(&["abc"]), &[&[0, 1, EOS.0]]);
     assert_eq!(by_eos.text, "ab");
-    let aborted = commit(strings(&["abc"]), &[&[0, 1]]);
+    let aborted = commit(&strings(&["abc"]), &[&[0, 1]]);
     assert_eq!((aborted.text.as_str(), aborted.finish), ("ab", None));
 }
 
@@ -227,13 +233,13 @@ fn ignoring_end_tokens_ignores_exactly_those() {
         stop_token_ids: vec![STOP],
         ..strings(&["zz"])
     };
-    let outcome = commit(stop.clone(), &[&[29, 0, EOS.0, 1, STOP.0, 2]]);
+    let outcome = commit(&stop, &[&[29, 0, EOS.0, 1, STOP.0, 2]]);
     assert_eq!(
         outcome.finish,
         Some(FinishReason::Stop(StopCause::Token(STOP)))
     );
     assert_eq!((outcome.tokens.len(), outcome.text.as_str()), (5, "ab"));
-    let outcome = commit(stop, &[&[EOS.0, 25, 25]]);
+    let outcome = commit(&stop, &[&[EOS.0, 25, 25]]);
     assert_eq!(
         outcome.finish,
         Some(FinishReason::Stop(StopCause::String(0)))
@@ -243,7 +249,7 @@ fn ignoring_end_tokens_ignores_exactly_those() {
 #[test]
 fn the_longest_length_of_the_model_ends_a_sequence_without_max_tokens() {
     let tokens = [5; 200];
-    let outcome = commit(StopParams::default(), &[&tokens]);
+    let outcome = commit(&StopParams::default(), &[&tokens]);
     assert_eq!(
         (outcome.tokens.len(), outcome.finish),
         (98, Some(FinishReason::Length))

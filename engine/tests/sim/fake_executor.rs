@@ -3,7 +3,7 @@
 //! Neighbours: `kv_pool.rs` holds what it computed, `batch_checks.rs` what arrays promise,
 //! `fake_model.rs` the arithmetic, `faults.rs` what goes wrong.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use forerun_engine::{
     EngineConfig, Executor, ExecutorError, LogprobsKind, RequestId, SamplingParams, SamplingRow,
@@ -50,7 +50,7 @@ pub(crate) struct FakeExecutor {
     pub(crate) depth_max_seen: usize,
     /// Requests in the order in which they ran first, since last asked.
     pub(crate) started: Vec<RequestId>,
-    has_started: BTreeMap<RequestId, ()>,
+    has_started: BTreeSet<RequestId>,
 }
 
 impl FakeExecutor {
@@ -71,7 +71,7 @@ impl FakeExecutor {
             num_copies: 0,
             depth_max_seen: 0,
             started: Vec::new(),
-            has_started: BTreeMap::new(),
+            has_started: BTreeSet::new(),
         }
     }
 
@@ -87,7 +87,7 @@ impl FakeExecutor {
         self.num_seqs_max_seen = self.num_seqs_max_seen.max(batch.num_seqs());
         self.num_copies += batch.groups[0].block_copies.len();
         for entry in &batch.seqs {
-            if self.has_started.insert(entry.request, ()).is_none() {
+            if self.has_started.insert(entry.request) {
                 self.started.push(entry.request);
             }
         }
@@ -213,7 +213,7 @@ impl FakeExecutor {
     /// Whatever a step was to write is spoiled; its copies were made or not.
     fn fail(&mut self, batch: &StepBatch) {
         self.is_broken = true;
-        if self.trace.num_steps % 2 == 0 {
+        if self.trace.num_steps.is_multiple_of(2) {
             self.pool.copy_blocks(batch);
         } else {
             self.pool.poison_copies(batch);
@@ -241,7 +241,7 @@ fn params_of(row: &SamplingRow) -> SamplingParams {
 /// A verdict with the fault of its step. All rows of a sequence share one.
 fn damaged(verdict: Row, batch: &StepBatch, row: usize, fault: Option<&Fault>) -> Row {
     let seq = u64::from(batch.logit_seqs[row]);
-    let is_hit = |seed: &u64| mix(*seed, seq) % 3 == 0;
+    let is_hit = |seed: &u64| mix(*seed, seq).is_multiple_of(3);
     match fault {
         Some(Fault::NotFinite(seed)) if is_hit(seed) => (Verdict::NotFinite, None),
         Some(Fault::NoSuchToken(seed)) if is_hit(seed) && batch.sampling[row].target.is_none() => {

@@ -34,7 +34,9 @@ impl FakeGrammar {
         }
         let forced = self.state / 8 % u64::from(self.vocab_size);
         let is_forced = u64::from(token.0) == forced;
-        is_forced || (self.state % 5 != 0 && mix(self.state, u64::from(token.0)) % 3 != 0)
+        is_forced
+            || (!self.state.is_multiple_of(5)
+                && !mix(self.state, u64::from(token.0)).is_multiple_of(3))
     }
 }
 

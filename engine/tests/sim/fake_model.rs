@@ -89,7 +89,9 @@ impl Chain<'_> {
             }
         }
         if params.temperature >= TEMPERATURE_MIN {
-            logits.iter_mut().for_each(|l| *l /= params.temperature);
+            for logit in &mut *logits {
+                *logit /= params.temperature;
+            }
         }
         if params.top_k > 0 && (params.top_k as usize) < logits.len() {
             let mut sorted = logits.to_vec();

@@ -12,6 +12,10 @@
 //! `FORERUN_SIM_START` (0).
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+#![expect(
+    clippy::print_stdout,
+    reason = "a seed is replayed by its printed trace"
+)]
 
 mod batch_checks;
 mod beam_oracle;

@@ -70,7 +70,7 @@ pub(super) fn limits(
             values,
             maximum,
             temperature: limits.temperature,
-            masses,
+            out: masses,
         });
         let weighted = Weighted {
             values,
@@ -128,7 +128,7 @@ fn typical(
         values: weighted.values,
         limits,
         centre,
-        nearness: distances,
+        out: distances,
     });
     let by_distance = Weighted {
         values: distances,
@@ -144,7 +144,7 @@ struct Nearness<'a> {
     values: &'a [f32],
     limits: &'a Limits,
     centre: f32,
-    nearness: &'a mut [f32],
+    out: &'a mut [f32],
 }
 
 impl Kernel for Nearness<'_> {
@@ -159,10 +159,7 @@ impl Kernel for Nearness<'_> {
         );
         let (centre, masked) = (s.splat(self.centre), s.splat(f32::NEG_INFINITY));
         let mut greatest = masked;
-        let rows = self
-            .values
-            .chunks(LANES)
-            .zip(self.nearness.chunks_mut(LANES));
+        let rows = self.values.chunks(LANES).zip(self.out.chunks_mut(LANES));
         for (values, places) in rows {
             let x = s.load_part(values, f32::NEG_INFINITY);
             let offset = s.sub(s.div(s.sub(x, maximum), divisor), centre);

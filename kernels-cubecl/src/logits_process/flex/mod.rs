@@ -27,7 +27,7 @@ thread_local! {
 /// A row that has something to be done.
 #[derive(Clone)]
 struct Row {
-    row: usize,
+    index: usize,
     sampling: SamplingRow,
     /// Of the logits as they are by now.
     best: Best,
@@ -65,9 +65,9 @@ fn logits_process_on(
     assert!(vocab_size > 0, "an empty vocabulary");
     let num_rows = logits.len() / vocab_size;
     let mut rows: Vec<Row> = (0..num_rows)
-        .map(|row| Row {
-            row,
-            sampling: step.sampling(row),
+        .map(|index| Row {
+            index,
+            sampling: step.sampling(index),
             best: Best::NONE,
             limits: None,
         })
@@ -85,8 +85,8 @@ fn logits_process_on(
     // Bad rows stay as they are, so that `sample` sees what is wrong with them.
     rows.retain(|row| !row.best.is_bad());
     for row in rows.iter().filter(|row| row.has_edits()) {
-        let logits = &mut logits[row.row * vocab_size..][..vocab_size];
-        edits::edit(logits, &row.sampling, step.carried_token(row.row), step);
+        let logits = &mut logits[row.index * vocab_size..][..vocab_size];
+        edits::edit(logits, &row.sampling, step.carried_token(row.index), step);
     }
     let (mut edited, mut others): (Vec<Row>, Vec<Row>) = rows.into_iter().partition(Row::has_edits);
     chunks.find_greatest(&mut edited, logits, |row, first, logits| {
@@ -123,7 +123,7 @@ impl Chunks<'_> {
             let (row, first) = (&rows[task / per_row], task % per_row * CHUNK);
             let len = CHUNK.min(self.vocab_size - first);
             // SAFETY: chunks of distinct rows, and of one row, do not overlap.
-            let chunk = unsafe { logits.part(row.row * self.vocab_size + first, len) };
+            let chunk = unsafe { logits.part(row.index * self.vocab_size + first, len) };
             // SAFETY: each task has a place of its own.
             let place = unsafe { results.part(task, 1) };
             place[0] = visit(row, first, chunk);
@@ -158,7 +158,7 @@ impl Chunks<'_> {
             self.threads.run(num_rows, |task| {
                 // SAFETY: each task has a row of its own.
                 let row = &mut unsafe { rows.part(task, 1) }[0];
-                let logits = &logits[row.row * vocab_size..][..vocab_size];
+                let logits = &logits[row.index * vocab_size..][..vocab_size];
                 row.limits = BUFFERS.with_borrow_mut(|buffers| {
                     let best = row.best.score;
                     Some(filters::limits(isa, logits, best, &row.sampling, buffers))

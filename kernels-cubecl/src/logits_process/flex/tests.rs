@@ -212,7 +212,9 @@ fn rows_become_what_the_definition_says_for_every_vocabulary_and_parameter() {
             });
         }
         let mut batch = Batch::new(vocab_size);
-        rows.iter().for_each(|row| batch.push(row));
+        for row in &rows {
+            batch.push(row);
+        }
         let isas = if vocab_size > 1000 {
             vec![Isa::detect()]
         } else {

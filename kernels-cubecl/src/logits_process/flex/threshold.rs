@@ -131,7 +131,7 @@ pub(crate) struct Masses<'a> {
     pub(crate) maximum: f32,
     pub(crate) temperature: f32,
     /// As many as there are values, or none if only the sum is wanted.
-    pub(crate) masses: &'a mut [f32],
+    pub(crate) out: &'a mut [f32],
 }
 
 impl Kernel for Masses<'_> {
@@ -151,8 +151,8 @@ impl Kernel for Masses<'_> {
                 };
                 let mass = crate::simd::math::exp(s, s.div(s.sub(x, maximum), divisor));
                 sum = s.add(sum, mass);
-                if !self.masses.is_empty() {
-                    let place = &mut self.masses[block * BLOCK + i * LANES..][..lanes.len()];
+                if !self.out.is_empty() {
+                    let place = &mut self.out[block * BLOCK + i * LANES..][..lanes.len()];
                     if lanes.len() == LANES {
                         s.store(place, mass);
                     } else {

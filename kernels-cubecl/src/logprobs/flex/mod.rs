@@ -84,7 +84,7 @@ impl<'a> Distribution<'a> {
             values: logits,
             maximum,
             temperature,
-            masses: &mut [],
+            out: &mut [],
         });
         Self {
             logits,

@@ -69,7 +69,9 @@ fn logprobs_ranks_and_order_are_those_of_the_definition() {
     for vocab_size in [1, 2, 31, 33, 319, 1000, 49_152] {
         let mut raw = sample_values(7 + vocab_size as u64, 3 * vocab_size);
         // Quarters, so that there are ties.
-        raw.iter_mut().for_each(|x| *x = (*x * 40.0).round() / 4.0);
+        for x in &mut raw {
+            *x = (*x * 40.0).round() / 4.0;
+        }
         let mut processed = raw.clone();
         for (i, x) in processed.iter_mut().enumerate() {
             if i % 3 == 1 && i % vocab_size != 0 {

@@ -68,6 +68,9 @@ pub(super) fn cases() -> Vec<Case> {
             );
             plan.num_blocks = 9;
             plan.copies = vec![(1, 7), (4, 2), (1, 8)];
+            // A group before has none, and must not be looked at.
+            plan.group = 1;
+            let spec = KvSpec { group: 1, ..spec };
             let step = plan.upload(11, device);
             Output::bits(kv_copy(pool(plan.num_blocks, &spec, device), step, spec))
         }));

@@ -4,6 +4,7 @@ mod attention;
 mod elementwise;
 mod kv;
 mod norm;
+mod processing;
 mod sampling;
 mod weights;
 
@@ -18,5 +19,6 @@ pub fn all() -> Vec<Case> {
     cases.extend(weights::cases());
     cases.extend(attention::cases());
     cases.extend(sampling::cases());
+    cases.extend(processing::cases());
     cases
 }
