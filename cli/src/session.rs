@@ -135,11 +135,15 @@ fn memory_lines(loaded: &LoadedModel) -> String {
             group.num_layers,
             group.num_blocks,
             plan.block_size,
-            mebibytes(group.block_bytes),
+            kibibytes(group.block_bytes),
             mebibytes(group.bytes()),
         );
     }
     lines
+}
+
+fn kibibytes(bytes: u64) -> String {
+    format!("{:.1} KiB", bytes as f64 / 1024.0)
 }
 
 /// Compiles grammars for a model. Starts with the first: to read the vocabulary takes up to a

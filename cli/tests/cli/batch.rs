@@ -16,17 +16,18 @@ struct Folder(PathBuf);
 impl Folder {
     fn new(name: &str) -> Self {
         let path = std::env::temp_dir().join(format!("forerun-{name}-{}", std::process::id()));
-        std::fs::create_dir_all(&path).unwrap();
+        std::fs::create_dir_all(&path).expect("temporary folders can be made");
         Self(path)
     }
 
     fn path(&self, name: &str) -> String {
-        self.0.join(name).to_str().unwrap().to_owned()
+        let path = self.0.join(name);
+        path.to_str().expect("the path is UTF-8").to_owned()
     }
 
     fn write(&self, name: &str, contents: &str) -> String {
         let path = self.path(name);
-        std::fs::write(&path, contents).unwrap();
+        std::fs::write(&path, contents).expect("temporary files can be written");
         path
     }
 }
@@ -44,7 +45,7 @@ fn batch_args<'a>(model: &'a str, input: &'a str, output: &'a str) -> Vec<&'a st
 
 fn batch(input: &str, output: &str, args: &[&str]) -> Output {
     let model = fixture("tiny/llama");
-    let model = model.to_str().unwrap();
+    let model = model.to_str().expect("the path is UTF-8");
     forerun(&[&batch_args(model, input, output)[..], args].concat())
 }
 
@@ -290,4 +291,48 @@ fn unknown_keys_are_warned_of_once() {
     let message = text(&output.stderr);
     assert_eq!(output.status.code(), Some(0));
     assert_eq!(message.matches("bset_of").count(), 1, "{message}");
+}
+
+#[test]
+fn prompts_at_the_limits_of_the_model_are_answered_or_refused_by_one_rule() {
+    let folder = Folder::new("batch-limits");
+    let of_tokens =
+        |count: usize| json!({"prompt": vec![40; count], "max_tokens": 9, "ignore_eos": true});
+    let lines = [
+        // The model takes 256 tokens: a prompt of one less gives one token.
+        completion("255", &of_tokens(255)),
+        completion("256", &of_tokens(256)),
+        completion("257", &of_tokens(257)),
+        // Its tokenizer adds BOS to a text and nothing to ids.
+        completion("no text", &json!({"prompt": "", "max_tokens": 2})),
+        completion("no ids", &json!({"prompt": [], "max_tokens": 2})),
+        completion("normal", &of_tokens(5)),
+    ];
+    let input = folder.write("in.jsonl", &lines.concat());
+    for chunk in ["16", "512"] {
+        let output = folder.path(&format!("{chunk}.jsonl"));
+        let args = [
+            "-q",
+            "--max-num-batched-tokens",
+            chunk,
+            "--max-num-seqs",
+            "4",
+        ];
+        assert_eq!(batch(&input, &output, &args).status.code(), Some(2));
+        let results = results(&std::fs::read_to_string(&output).unwrap());
+        let longest = &results["255"]["response"]["body"];
+        assert_eq!(longest["usage"]["completion_tokens"], 1);
+        assert_eq!(longest["choices"][0]["finish_reason"], "length");
+        for id in ["256", "257", "no ids"] {
+            let response = &results[id]["response"];
+            assert_eq!(response["status_code"], 400);
+            assert_eq!(response["body"]["error"]["param"], "prompt");
+        }
+        for (id, count) in [("no text", 1), ("normal", 5)] {
+            assert_eq!(
+                results[id]["response"]["body"]["usage"]["prompt_tokens"],
+                count
+            );
+        }
+    }
 }

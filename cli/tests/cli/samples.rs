@@ -10,7 +10,8 @@ fn outputs(args: &[&str]) -> Vec<Value> {
         "tiny/llama",
         &[&common, args, &["the weather"]].concat(),
     ));
-    report["outputs"].as_array().unwrap().clone()
+    let outputs = report["outputs"].as_array().expect("a list of outputs");
+    outputs.clone()
 }
 
 #[test]
