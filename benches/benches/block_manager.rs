@@ -7,7 +7,7 @@ use divan::counter::ItemsCount;
 use divan::{Bencher, black_box};
 use forerun_engine::{
     BlockManager, BlockTable, CacheKeys, EngineConfig, HashChain, KvGroupConfig, PrefixCacheConfig,
-    TokenId,
+    SchedulingConfig, TokenId,
 };
 
 const BLOCK_SIZE: usize = 16;
@@ -33,6 +33,7 @@ fn manager() -> BlockManager {
         vocab_size: 1 << 17,
         eos_token_ids: Vec::new(),
         prefix_cache: PrefixCacheConfig::default(),
+        scheduling: SchedulingConfig::default(),
     })
 }
 
