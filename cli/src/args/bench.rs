@@ -20,8 +20,6 @@ pub(crate) enum BenchCommand {
 /// How to measure and where to write it.
 #[derive(Args, Debug)]
 pub(crate) struct BenchArgs {
-    #[command(flatten)]
-    pub(crate) model: ModelArgs,
     /// Less work: seconds instead of a minute or two, and rougher numbers.
     #[arg(long)]
     pub(crate) quick: bool,
@@ -34,6 +32,8 @@ pub(crate) struct BenchArgs {
     /// Also write a page with tables and plots.
     #[arg(long, value_name = "FILE")]
     pub(crate) html: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) model: ModelArgs,
     #[command(flatten)]
     pub(crate) messages: MessageArgs,
 }

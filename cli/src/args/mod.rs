@@ -73,6 +73,9 @@ pub(crate) struct GenerateArgs {
     /// Do not read control tokens such as <|im_start|> in the prompt: they stay text.
     #[arg(long)]
     pub(crate) no_special: bool,
+    /// What to print on standard output.
+    #[arg(long, value_enum, default_value_t = OutputFormat::Text)]
+    pub(crate) output: OutputFormat,
 
     #[command(flatten)]
     pub(crate) model: ModelArgs,
@@ -85,15 +88,13 @@ pub(crate) struct GenerateArgs {
     #[command(flatten)]
     pub(crate) engine: EngineArgs,
 
-    /// What to print on standard output.
-    #[arg(long, value_enum, default_value_t = OutputFormat::Text)]
-    pub(crate) output: OutputFormat,
     #[command(flatten)]
     pub(crate) messages: MessageArgs,
 }
 
 /// How much is said on standard error.
 #[derive(Args, Clone, Copy, Debug)]
+#[command(next_help_heading = "Messages")]
 pub(crate) struct MessageArgs {
     /// Print no messages, no progress and no closing line on standard error.
     #[arg(long, short)]
