@@ -72,7 +72,9 @@ fn decoding(depth: usize) -> Engine<Constant, Letters> {
     let mut engine = Engine::new(config, executor, Letters).expect("the configuration is sound");
     for index in 0..NUM_SEQS as u32 {
         let request = Request {
-            prompt: (0..128).map(|i| TokenId(1 + (i * 256 + index) % 49_999)).collect(),
+            prompt: (0..128)
+                .map(|i| TokenId(1 + (i * 256 + index) % 49_999))
+                .collect(),
             sampling: SamplingParams {
                 temperature: 0.7,
                 ..SamplingParams::default()

@@ -11,17 +11,19 @@ use crate::sequence::Draws;
 use crate::statistics::StepFacts;
 use crate::{
     Engine, Executor, ExecutorError, FailureCause, FailureScope, FinishReason, RequestId, SeqId,
-    StepPlan, Verdict, Vocabulary,
+    StepPlan, Timestamp, Verdict, Vocabulary,
 };
 
 impl<E: Executor, V: Vocabulary> Engine<E, V> {
     /// Takes the oldest step's verdicts, if one is in flight.
-    pub(crate) fn collect_oldest(&mut self) {
+    pub(crate) fn collect_oldest(&mut self, mut clock: impl FnMut() -> Timestamp) {
         let Some(step) = self.in_flight.pop_oldest() else {
             return;
         };
         self.output.clear();
-        match self.executor.collect(&mut self.output) {
+        let collected = self.executor.collect(&mut self.output);
+        self.now = clock();
+        match collected {
             Ok(()) if self.output.verdicts().len() == step.batch.num_logit_rows() => {
                 self.commit(&step);
                 self.in_flight.recycle(step);

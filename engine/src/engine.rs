@@ -72,11 +72,17 @@ impl<E: Executor, V: Vocabulary> Engine<E, V> {
     /// verdicts of the last are read. A failing executor ends requests, not the engine: see
     /// [`crate::ExecutorError`].
     pub fn step(&mut self, now: Timestamp) -> &Events {
-        self.now = now;
+        self.step_with_clock(|| now)
+    }
+
+    /// [`Self::step`] for callers whose clock goes on while the executor works: it is asked when the
+    /// step begins and when verdicts have come, so that tokens are dated when they are there.
+    pub fn step_with_clock(&mut self, mut clock: impl FnMut() -> Timestamp) -> &Events {
+        self.now = clock();
         self.events.begin();
-        self.blocks.expire_pins(now.0);
+        self.blocks.expire_pins(self.now.0);
         while self.in_flight.len() < self.steps_in_flight_max() && self.submit_next() {}
-        self.collect_oldest();
+        self.collect_oldest(clock);
         self.events.deliver()
     }
 

@@ -6,8 +6,8 @@ use std::cell::Cell;
 
 use forerun_engine::{
     Engine, EngineConfig, Executor, ExecutorError, KvGroupConfig, PrefixCacheConfig, Request,
-    SamplingParams, SchedulingConfig, StepBatch, StepOutput, StopParams, Timestamp, TokenId,
-    Verdict, Vocabulary,
+    SamplingParams, SchedulingConfig, Statistics, StepBatch, StepFacts, StepOutput, StopParams,
+    Timestamp, TokenId, Verdict, Vocabulary,
 };
 
 thread_local! {
@@ -147,4 +147,21 @@ fn a_decode_step_allocates_nothing_after_the_arrays_have_grown() {
             assert_eq!(num_allocations, 0, "depth {depth}, cache {has_cache}");
         }
     }
+}
+
+#[test]
+fn recording_a_step_allocates_nothing_from_the_first_on() {
+    let mut statistics = Statistics::default();
+    let before = NUM_ALLOCATIONS.get();
+    for num_tokens in (0..10_000).step_by(7) {
+        statistics.record_step(&StepFacts {
+            num_tokens,
+            num_seqs: 1,
+            blocks_used: 1,
+            blocks_usable: 2,
+            ..StepFacts::default()
+        });
+    }
+    assert_eq!(NUM_ALLOCATIONS.get() - before, 0);
+    assert_eq!(statistics.report().engine.num_steps, 1429);
 }

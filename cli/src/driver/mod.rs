@@ -58,8 +58,7 @@ impl<E: Executor, V: Vocabulary, G: GrammarQueue> Driver<E, V, G> {
 
     /// The time, as the engine is told it.
     pub(crate) fn now(&self) -> Timestamp {
-        let elapsed = self.started.elapsed().as_micros();
-        Timestamp(u64::try_from(elapsed).unwrap_or(u64::MAX))
+        since(self.started)
     }
 
     /// Whether the engine's queue takes another request.
@@ -105,10 +104,9 @@ impl<E: Executor, V: Vocabulary, G: GrammarQueue> Driver<E, V, G> {
         {
             self.promote(ticket, compiled);
         }
-        let now = self.now();
-        let events = self.engine.step(now);
-        let elapsed = self.started.elapsed().as_micros();
-        let now = Timestamp(u64::try_from(elapsed).unwrap_or(u64::MAX));
+        let started = self.started;
+        let events = self.engine.step_with_clock(|| since(started));
+        let now = since(started);
         let mut ended = Vec::new();
         for event in events.iter() {
             watch(&event);
@@ -137,6 +135,12 @@ impl<E: Executor, V: Vocabulary, G: GrammarQueue> Driver<E, V, G> {
             .promote(RequestId(ticket), promotion, now)
             .expect("it was parked for its grammar when that was submitted");
     }
+}
+
+/// The time since `started`, as the engine is told it.
+fn since(started: Instant) -> Timestamp {
+    let elapsed = started.elapsed().as_micros();
+    Timestamp(u64::try_from(elapsed).unwrap_or(u64::MAX))
 }
 
 fn request_of(event: &Event<'_>) -> RequestId {
