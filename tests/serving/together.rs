@@ -84,13 +84,9 @@ fn check(path: &Path, num_tokens: u32) {
 
 #[test]
 fn tiny_models_give_each_request_what_it_gives_alone() {
-    for name in [
-        "llama", "qwen2", "qwen3", "mistral", "gemma2", "gemma3", "phi3",
-    ] {
-        let path = tiny(name);
-        if path.exists() {
-            check(&path, 30);
-        }
+    // One KV group; two, of which one has windows of 8 tokens.
+    for name in ["llama", "gemma3"] {
+        check(&tiny(name), 30);
     }
 }
 
