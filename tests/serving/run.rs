@@ -46,10 +46,14 @@ pub(crate) struct Run {
 
 /// Runs `requests`, all added at once, to their end.
 pub(crate) fn run<E: Executor>(executor: E, config: &EngineConfig, requests: &[Request]) -> Run {
-    let mut engine = Engine::new(config.clone(), executor, NoText).unwrap();
+    let mut engine =
+        Engine::new(config.clone(), executor, NoText).unwrap_or_else(|error| panic!("{error}"));
     let ids: Vec<RequestId> = requests
         .iter()
-        .map(|request| engine.add_request(request.clone(), Timestamp(0)).unwrap())
+        .map(|request| {
+            let id = engine.add_request(request.clone(), Timestamp(0));
+            id.unwrap_or_else(|error| panic!("{error}"))
+        })
         .collect();
     let mut outputs: BTreeMap<RequestId, Output> = BTreeMap::new();
     let mut usages = BTreeMap::new();
@@ -60,7 +64,9 @@ pub(crate) fn run<E: Executor>(executor: E, config: &EngineConfig, requests: &[R
         for event in engine.step(Timestamp(now)).iter() {
             take(event, &mut outputs, &mut usages);
         }
-        engine.check_integrity().unwrap();
+        if let Err(error) = engine.check_integrity() {
+            panic!("{error}");
+        }
         num_blocks_max = num_blocks_max.max(engine.blocks().num_referenced(0));
     }
     Run {

@@ -86,7 +86,7 @@ fn sampling(i: u64) -> SamplingParams {
 fn output(i: u64) -> OutputParams {
     let logprobs = Some(LogprobsParams {
         num_top: 4,
-        kind: if i % 2 == 0 {
+        kind: if i.is_multiple_of(2) {
             LogprobsKind::Raw
         } else {
             LogprobsKind::Processed

@@ -242,16 +242,13 @@ impl ModelRunner {
     ) -> Result<(), RunnerError> {
         let padding = self.upload.padding();
         let format = RowFormat::of(batch, padding, self.upload.vocab_size());
-        let read = match logits {
-            Some(logits) => {
-                let sampled = sampling::sample(batch, context, logits, format.num_top());
-                self.previous = Some(sampled.verdicts);
-                Some(PendingRead::start(sampled.rows)?)
-            }
-            None => {
-                self.previous = None;
-                None
-            }
+        let read = if let Some(logits) = logits {
+            let sampled = sampling::sample(batch, context, logits, format.num_top());
+            self.previous = Some(sampled.verdicts);
+            Some(PendingRead::start(sampled.rows)?)
+        } else {
+            self.previous = None;
+            None
         };
         self.in_flight.push_back(SubmittedStep { read, format });
         Ok(())

@@ -10,7 +10,7 @@ use super::super::{GrammarCompileError, GrammarSource};
 use super::{VOCAB_SIZE, allowed, compiler};
 
 /// Far more than any of this takes.
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_mins(1);
 
 fn choice(text: &str) -> GrammarSource {
     GrammarSource::Choice(vec![text.to_owned()])
