@@ -30,7 +30,7 @@ fn a_broken_source_is_refused_with_its_kind_and_the_reason() {
         (lark("other: \"a\""), "start"),
         (lark("start: %json {\"type\": 7}"), "type"),
         (lark(""), "start"),
-        (GrammarSource::JsonSchema(json!({"type": "strin"})), "strin"),
+        (GrammarSource::JsonSchema(json!({"type": "text"})), "text"),
         (
             GrammarSource::JsonSchema(json!({"type": "string", "contains": 1})),
             "contains",
