@@ -3,20 +3,20 @@
 //! Every unit looks at the tokens whose id is its own modulo the number of units, in every pass, edits
 //! included: so that no unit reads what another wrote, and no barrier for global memory is needed.
 //!
-//! Neighbours: [`super::flex`] is the native twin; called from `backend/cube.rs`; `search` finds limits.
+//! Neighbours: [`super::flex`] is the native twin; called from `backend/cube.rs`; `edits` changes
+//! single tokens, `search` finds limits.
 
+mod edits;
 pub(crate) mod search;
 
 use crate::elementary::exp;
 use crate::launch::{CompileTarget, buffer, cube_count, cube_sum, units_per_cube, writable};
 use crate::sample::cube::{SEEN_FINITE, classify, cube_max, cube_or};
-use crate::step_inputs::{
-    BIAS_WORDS, HISTORY_WORDS, OUTPUT_COUNT_BITS, SAMPLING_WORDS, TEMPERATURE_MIN, flag, header,
-    mask_row_words, word,
-};
+use crate::step_inputs::{SAMPLING_WORDS, TEMPERATURE_MIN, flag, header, word};
 use burn_cubecl::tensor::CubeTensor;
 use cubecl::ir::DeviceProperties;
 use cubecl::prelude::*;
+use edits::{add_biases, apply_mask, penalise_seen};
 use search::{MASKED, RowView, Search, distance_bits, find_limit, key_of, mass, scaled};
 
 /// Everything the kernel is compiled for.
@@ -158,115 +158,6 @@ fn divisor(temperature_bits: u32) -> f32 {
         comptime!(TEMPERATURE_MAX.to_bits()),
     );
     min(f32::from_bits(bits), TEMPERATURE_MAX)
-}
-
-#[cube]
-fn add_biases(
-    logits: &mut [u32],
-    step: &[u32],
-    start: usize,
-    parameters: usize,
-    #[comptime] units: u32,
-) {
-    let section = step[header::BIAS] as usize;
-    for i in step[parameters + word::BIAS_START]..step[parameters + word::BIAS_END] {
-        let entry = section + i as usize * BIAS_WORDS;
-        let token = step[entry];
-        if token % units == UNIT_POS {
-            let at = start + token as usize;
-            let bias = step[entry + 1];
-            let logit = logits[at];
-            let masked = logit == MASKED || bias == MASKED;
-            // Where either is infinite the sum is not used, so it is made of zeros.
-            let sum = f32::from_bits(select(masked, 0u32, logit))
-                + f32::from_bits(select(masked, 0u32, bias));
-            logits[at] = select(masked, MASKED, sum.to_bits());
-        }
-    }
-}
-
-#[cube]
-fn penalise_seen(
-    logits: &mut [u32],
-    step: &[u32],
-    start: usize,
-    parameters: usize,
-    #[comptime] blueprint: Blueprint,
-) {
-    let units = comptime!(blueprint.units);
-    let has_carried = (step[parameters + word::FLAGS] & flag::CARRIED) != 0u32;
-    let carried = step[parameters + word::CARRIED_TOKEN];
-    // Every unit goes through the whole history, so the one whose token is carried knows whether it is in.
-    let mut pending = has_carried
-        && carried % units == UNIT_POS
-        && carried < comptime!(blueprint.vocab_size as u32);
-    let section = step[header::HISTORY] as usize;
-    for i in step[parameters + word::HISTORY_START]..step[parameters + word::HISTORY_END] {
-        let entry = section + i as usize * HISTORY_WORDS;
-        let token = step[entry];
-        if token % units == UNIT_POS {
-            let seen = step[entry + 1];
-            let is_carried = pending && token == carried;
-            let count = (seen & OUTPUT_COUNT_BITS) + select(is_carried, 1u32, 0u32);
-            let at = start + token as usize;
-            logits[at] = penalised(
-                logits[at],
-                count,
-                seen > OUTPUT_COUNT_BITS,
-                step,
-                parameters,
-            );
-            if is_carried {
-                pending = false;
-            }
-        }
-    }
-    if pending {
-        let at = start + carried as usize;
-        logits[at] = penalised(logits[at], 1u32, false, step, parameters);
-    }
-}
-
-#[cube]
-fn penalised(
-    bits: u32,
-    output_count: u32,
-    in_prompt: bool,
-    step: &[u32],
-    parameters: usize,
-) -> u32 {
-    let repetition = f32::from_bits(step[parameters + word::REPETITION_PENALTY]);
-    let frequency = f32::from_bits(step[parameters + word::FREQUENCY_PENALTY]);
-    let presence = f32::from_bits(step[parameters + word::PRESENCE_PENALTY]);
-    let logit = f32::from_bits(select(bits == MASKED, 0u32, bits));
-    let was_output = output_count > 0u32;
-    let repeated = select(logit > 0.0f32, logit / repetition, logit * repetition);
-    let output = repeated - frequency * f32::cast_from(output_count) - presence;
-    let penalised = select(was_output, output, repeated).to_bits();
-    select(bits != MASKED && (was_output || in_prompt), penalised, bits)
-}
-
-#[cube]
-fn apply_mask(
-    logits: &mut [u32],
-    step: &[u32],
-    start: usize,
-    parameters: usize,
-    #[comptime] blueprint: Blueprint,
-) {
-    let vocab_size = comptime!(blueprint.vocab_size);
-    let units = comptime!(blueprint.units as usize);
-    if (step[parameters + word::FLAGS] & flag::MASK) != 0u32 {
-        let row_words = comptime!(mask_row_words(blueprint.vocab_size));
-        let mask =
-            step[header::MASKS] as usize + step[parameters + word::MASK] as usize * row_words;
-        for i in range_stepped(UNIT_POS as usize, vocab_size, units) {
-            let allowed = (step[mask + i / 32usize] >> (i % 32usize) as u32) & 1u32;
-            if allowed == 0u32 {
-                logits[start + i] = MASKED;
-            }
-        }
-    }
 }
 
 /// The greatest logit, and in `places` which filters are to be applied.
