@@ -140,15 +140,33 @@ impl<E: Executor, V: Vocabulary> Engine<E, V> {
                 self.events.push_prompt_token(request, token, logprobs);
             }
             RowPurpose::Sample { sample } => self.commit_sample(entry.seq, sample, row),
-            RowPurpose::Candidates => {
-                sequence.waits_for_siblings = true;
-                let logprobs = self.output.logprobs(row);
-                let candidates = logprobs.map(|logprobs| logprobs.top).unwrap_or_default();
-                let request = self.requests.get_mut(sequence.request);
-                let beam = request.beam.as_mut().expect("beams have a search");
-                beam.set_candidates(entry.seq, candidates);
-            }
+            RowPurpose::Candidates => self.commit_candidates(entry.seq, row),
         }
+    }
+
+    /// Takes the candidates of a beam, which waits for those of its siblings then.
+    fn commit_candidates(&mut self, seq: SeqId, row: usize) {
+        let vocab_size = self.config.vocab_size;
+        let sequence = self.sequences.get_mut(seq);
+        let request = sequence.request;
+        let logprobs = self.output.logprobs(row);
+        let candidates = logprobs.map(|logprobs| logprobs.top).unwrap_or_default();
+        let mut tokens = candidates.iter().map(|candidate| candidate.token);
+        let cause = if candidates.is_empty() {
+            let message = "no candidates came for a beam".to_owned();
+            Some(FailureCause::Executor(message))
+        } else {
+            let outside = tokens.find(|token| token.0 as usize >= vocab_size);
+            outside.map(|token| FailureCause::TokenOutOfVocabulary { token, vocab_size })
+        };
+        if let Some(cause) = cause {
+            sequence.is_distrusted = true;
+            return self.end_request(request, &FinishReason::Error(cause));
+        }
+        sequence.waits_for_siblings = true;
+        let beam = self.requests.get_mut(request).beam.as_mut();
+        let beam = beam.expect("beams have a search");
+        beam.set_candidates(seq, candidates);
     }
 
     /// Appends a token to sample `sample`: the sequence's own, or one that forks from it now.

@@ -150,17 +150,21 @@ impl BlockManager {
     ) -> Result<(), OutOfBlocks> {
         for (group, (state, table)) in self.groups.iter().zip(tables).enumerate() {
             let num_missing = table.num_missing(num_tokens);
-            let (num_hit, num_free_taken) = match hit {
+            let (num_hit, num_held, num_free_taken) = match hit {
                 Some(hit) => {
                     self.assert_valid(hit);
                     assert!(table.blocks().is_empty(), "a hit is for empty tables");
-                    (hit.num_full_blocks, state.num_free_blocks_of(hit, group))
+                    let held = hit.blocks[group].iter().filter(|block| !block.is_null());
+                    let num_free_taken = state.num_free_blocks_of(hit, group);
+                    (hit.num_full_blocks, held.count(), num_free_taken)
                 }
-                None => (0, 0),
+                None => (0, 0, 0),
             };
+            // What the sequence holds at once includes the hit's own blocks.
+            let held_max = state.held_max.unwrap_or(usize::MAX);
             let num_needed = num_missing
                 .saturating_sub(num_hit)
-                .min(state.held_max.unwrap_or(usize::MAX));
+                .min(held_max.saturating_sub(num_held));
             let num_free = state.pool.num_free() - num_free_taken;
             OutOfBlocks::check(group, num_needed, num_free)?;
         }
