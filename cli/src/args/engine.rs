@@ -24,6 +24,10 @@ pub(crate) struct SchedulingArgs {
     /// Most sequences that run at once. As many requests more are read ahead.
     #[arg(long, default_value_t = 64, value_name = "N", value_parser = parse_count)]
     pub(crate) max_num_seqs: usize,
+    /// Most tokens of one prompt in a step, so that several prompts advance at once. Default: as many
+    /// as the step has.
+    #[arg(long, value_name = "TOKENS", value_parser = parse_count)]
+    pub(crate) long_prefill_token_threshold: Option<usize>,
     /// Who is served first: who came first, or who has the smallest `priority`.
     #[arg(long, value_enum, default_value_t = PolicyArg::Fcfs)]
     pub(crate) scheduling_policy: PolicyArg,

@@ -65,6 +65,7 @@ fn run_to(
     let num_seqs_max = args.scheduling.max_num_seqs;
     let mut config = session.engine_config(args.engine, num_seqs_max);
     config.scheduling.policy = args.scheduling.scheduling_policy.into();
+    config.scheduling.prefill_tokens_max = args.scheduling.long_prefill_token_threshold;
     config.scheduling.waiting_max = num_seqs_max;
     let Session {
         name,
