@@ -17,6 +17,9 @@ use crate::codec::Codec;
 /// Tokens that OpenAI generates for a completion that does not say how many.
 const COMPLETION_TOKENS_DEFAULT: u32 = 16;
 
+/// Longest `cache_salt`.
+const CACHE_SALT_BYTES_MAX: usize = 512;
+
 /// Keys of OpenAI that change nothing here.
 const MEANINGLESS_KEYS: [&str; 5] = [
     "user",
@@ -195,6 +198,12 @@ fn text_of(codec: &impl Codec, tokens: &[TokenId]) -> String {
 fn cache_salt(fields: &mut Fields) -> Result<Option<String>, ApiError> {
     match fields.take::<String>("cache_salt")? {
         Some(salt) if salt.is_empty() => Err(fields.error("cache_salt", "is empty, leave it out")),
+        // It is kept as a name in statistics.
+        Some(salt) if salt.len() > CACHE_SALT_BYTES_MAX => {
+            let found = salt.len();
+            let problem = format!("has {found} bytes, may have {CACHE_SALT_BYTES_MAX}");
+            Err(fields.error("cache_salt", problem))
+        }
         salt => Ok(salt),
     }
 }

@@ -235,6 +235,20 @@ fn unknown_keys_are_handed_back_and_known_idle_ones_are_not() {
 }
 
 #[test]
+fn a_salt_is_a_name_and_not_a_text() {
+    let with = |salt: String| {
+        parse(
+            Endpoint::Completions,
+            json!({"prompt": "x", "cache_salt": salt}),
+        )
+    };
+    assert!(with("s".repeat(512)).is_ok());
+    let message = format!("{:?}", with("s".repeat(513)).err());
+    assert!(message.contains("513 bytes, may have 512"), "{message}");
+    assert!(with(String::new()).is_err());
+}
+
+#[test]
 fn errors_show_the_value_that_was_found_but_not_all_of_it() {
     let body = json!({"prompt": "x", "temperature": "é".repeat(1000)});
     let error = parse(Endpoint::Completions, body).unwrap_err();
