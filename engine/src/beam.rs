@@ -87,7 +87,11 @@ impl BeamSearch {
 
     /// So many candidates each beam is asked for, if `num_top` of them are to be told.
     pub(crate) fn num_candidates(params: BeamParams, num_top: u32, vocab_size: usize) -> u32 {
-        (2 * params.width).max(num_top).min(vocab_size as u32)
+        params
+            .width
+            .saturating_mul(2)
+            .max(num_top)
+            .min(vocab_size as u32)
     }
 
     pub(crate) fn width(&self) -> usize {

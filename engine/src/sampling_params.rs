@@ -3,6 +3,7 @@
 //! Neighbours: part of a `request.rs`; `step_batch/` writes it as rows for the kernels, which
 //! process logits in the order documented at [`SamplingParams`].
 
+use crate::beam::BeamSearch;
 use crate::{AdmissionError, EngineConfig, TokenId};
 
 /// How tokens are drawn. The default is greedy with every option off.
@@ -263,7 +264,11 @@ impl OutputParams {
                 expected: "a finite number",
             });
         }
+        let candidates = self
+            .beam
+            .map(|beam| BeamSearch::num_candidates(beam, 0, config.vocab_size));
         let asked = [
+            ("candidates per beam (twice the width)", candidates),
             ("logprobs", self.logprobs.map(|logprobs| logprobs.num_top)),
             ("prompt_logprobs", self.prompt_logprobs),
         ];
@@ -278,5 +283,48 @@ impl OutputParams {
             }
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{KvGroupConfig, PrefixCacheConfig, SchedulingConfig};
+
+    fn config(vocab_size: usize) -> EngineConfig {
+        EngineConfig {
+            block_size: 16,
+            groups: vec![KvGroupConfig {
+                num_blocks: 100,
+                window: None,
+            }],
+            step_tokens_max: 512,
+            step_seqs_max: 300,
+            max_seq_len: 100,
+            vocab_size,
+            eos_token_ids: Vec::new(),
+            prefix_cache: PrefixCacheConfig::default(),
+            scheduling: SchedulingConfig::default(),
+        }
+    }
+
+    #[test]
+    fn beams_may_ask_for_as_many_candidates_as_a_row_brings_down() {
+        let beams = |width| OutputParams {
+            beam: Some(BeamParams {
+                width,
+                length_penalty: 1.0,
+                early_stopping: false,
+            }),
+            ..OutputParams::default()
+        };
+        assert_eq!(beams(128).validate(&config(1000)), Ok(()));
+        let refused = beams(129).validate(&config(1000)).unwrap_err().to_string();
+        assert_eq!(
+            refused,
+            "candidates per beam (twice the width) is 258, at most 256 come down"
+        );
+        // Of a small vocabulary every token comes down.
+        assert_eq!(beams(300).validate(&config(256)), Ok(()));
     }
 }
