@@ -181,8 +181,10 @@ impl EngineConfig {
     /// two steps in flight write before blocks leave it, which may begin and end inside a block.
     pub(crate) fn held_blocks_max(&self, group: &KvGroupConfig) -> Option<usize> {
         let window = group.window?;
-        let num_tokens = (window - 1).saturating_add(2 * self.step_tokens_max);
-        Some(num_tokens.div_ceil(self.block_size) + 1)
+        // Rounded up apart: a prefix hit may end inside a block, and brings whole blocks of its own.
+        let behind = (window - 1).div_ceil(self.block_size);
+        let ahead = (2 * self.step_tokens_max).div_ceil(self.block_size);
+        Some(behind + ahead + 1)
     }
 }
 

@@ -238,7 +238,9 @@ impl GroupPlan {
     fn blocks_for(&self, num_tokens: usize, block_size: usize) -> usize {
         let all = num_tokens.div_ceil(block_size);
         match self.window {
-            Some(window) => all.min((window - 1 + CHUNK_TOKENS).div_ceil(block_size) + 1),
+            Some(window) => {
+                all.min((window - 1).div_ceil(block_size) + CHUNK_TOKENS.div_ceil(block_size) + 1)
+            }
             None => all,
         }
     }
