@@ -46,16 +46,18 @@ impl Queues {
     /// Into the queue, at its rank.
     pub(crate) fn wait(&mut self, sequence: &mut Sequence) {
         self.parked.remove(&sequence.id);
-        sequence.waits_since = self.step;
+        sequence.waits_since = self.step - sequence.num_steps_waited;
         self.waiting.insert((sequence.rank, sequence.id));
         if sequence.rank.urgency == Urgency::Normal {
-            self.since.insert((self.step, sequence.id));
+            self.since.insert((sequence.waits_since, sequence.id));
         }
     }
 
     /// From the queue, or newly forked, to the running.
-    pub(crate) fn run(&mut self, sequence: &Sequence) {
-        self.forget_waiting(sequence);
+    pub(crate) fn run(&mut self, sequence: &mut Sequence) {
+        if self.forget_waiting(sequence) {
+            sequence.num_steps_waited = self.step - sequence.waits_since;
+        }
         let entry = (sequence.rank, sequence.id);
         let place = self.running.partition_point(|other| *other < entry);
         self.running.insert(place, entry);
@@ -78,9 +80,10 @@ impl Queues {
         }
     }
 
-    fn forget_waiting(&mut self, sequence: &Sequence) {
-        self.waiting.remove(&(sequence.rank, sequence.id));
+    /// Says whether it was waiting.
+    fn forget_waiting(&mut self, sequence: &Sequence) -> bool {
         self.since.remove(&(sequence.waits_since, sequence.id));
+        self.waiting.remove(&(sequence.rank, sequence.id))
     }
 
     pub(crate) fn first_waiting(&self) -> Option<SeqId> {
@@ -122,5 +125,32 @@ impl Queues {
     /// Sequences in all places.
     pub(crate) fn len(&self) -> usize {
         self.parked.len() + self.waiting.len() + self.running.len()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sequence::tests::sequence;
+
+    #[test]
+    fn waits_between_preemptions_add_up_until_a_sequence_is_overdue() {
+        let mut store = SequenceStore::default();
+        let seq = store.insert(|name| sequence(name, 3)).id;
+        let mut queues = Queues::default();
+        queues.wait(store.get_mut(seq));
+        // Waits three steps, runs one, gives its blocks up again.
+        for round in 0..4 {
+            for _ in 0..3 {
+                queues.begin_step(10, &mut store);
+            }
+            let is_overdue = store.get(seq).rank.urgency == Urgency::Overdue;
+            assert_eq!(is_overdue, 3 * (round + 1) > 10, "round {round}");
+            queues.run(store.get_mut(seq));
+            queues.begin_step(10, &mut store);
+            queues.stop_running(store.get(seq));
+            queues.wait(store.get_mut(seq));
+        }
+        assert_eq!(queues.places_of(store.get(seq)), [0, 1, 0]);
     }
 }

@@ -210,7 +210,7 @@ impl Scheduler {
                 num_cached,
                 miss: hit.miss,
             });
-            self.queues.run(context.sequences.get(seq));
+            self.queues.run(context.sequences.get_mut(seq));
         }
     }
 

@@ -24,8 +24,11 @@ pub(crate) struct Sequence {
     /// Which of the request's samples it is. Before it has forked: the first that has not split off.
     pub(crate) sample: u32,
     pub(crate) rank: Rank,
-    /// Step since which it waits, while it does.
+    /// Step since which it waits, while it does, less the steps that it waited before: a preemption
+    /// does not make it wait anew.
     pub(crate) waits_since: u64,
+    /// Steps that it has waited, all its waits together.
+    pub(crate) num_steps_waited: u64,
     pub(crate) sampling: Arc<SamplingParams>,
     /// Prompt, then generated tokens. All are known and, once here, final.
     pub(crate) tokens: Vec<TokenId>,
@@ -121,6 +124,7 @@ impl Sequence {
             sample: 0,
             rank: parts.rank,
             waits_since: 0,
+            num_steps_waited: 0,
             sampling: parts.sampling,
             tokens: parts.prompt,
             num_prompt,
@@ -155,6 +159,7 @@ impl Sequence {
                 ..self.rank
             },
             waits_since: 0,
+            num_steps_waited: 0,
             sampling: Arc::clone(&self.sampling),
             tokens: self.tokens.clone(),
             num_prompt: self.num_prompt,
