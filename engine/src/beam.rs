@@ -61,12 +61,16 @@ impl Beam {
 }
 
 impl Offer {
-    /// As log-probabilities of a row with these candidates.
-    pub(crate) fn row_logprobs(self, candidates: &[TokenLogprob]) -> RowLogprobs<'_> {
+    /// As log-probabilities of a row with these candidates, of which `num_top` were asked for.
+    pub(crate) fn row_logprobs(
+        self,
+        candidates: &[TokenLogprob],
+        num_top: usize,
+    ) -> RowLogprobs<'_> {
         RowLogprobs {
             chosen: self.token,
             rank: self.rank,
-            top: candidates,
+            top: &candidates[..num_top.min(candidates.len())],
         }
     }
 }
@@ -144,6 +148,13 @@ impl BeamSearch {
         // Stable: of equals the earlier beam and the likelier token stay first.
         offers.sort_by(|a, b| b.sum.total_cmp(&a.sum));
         offers
+    }
+
+    /// Whether an ended continuation with this log-probability would be kept.
+    pub(crate) fn would_keep(&self, sum: f64, num_generated: usize) -> bool {
+        let score = self.score(sum, num_generated);
+        let worst = self.hypotheses.get(self.width() - 1);
+        worst.is_none_or(|worst| score > worst.score)
     }
 
     /// Adds an ended continuation; only the best `width` are kept, of equals the earlier.

@@ -29,7 +29,9 @@ impl<E: Executor, V: Vocabulary> Engine<E, V> {
 
     /// From the candidates of all beams to the next beams, or to the end.
     fn advance(&mut self, id: RequestId, mut search: BeamSearch) {
-        let chosen = match self.choose(&mut search) {
+        let asked = self.requests.get(id).output.logprobs;
+        let num_top = asked.map_or(0, |asked| asked.num_top as usize);
+        let chosen = match self.choose(&mut search, num_top) {
             Ok(chosen) => chosen,
             Err(reason) => {
                 self.requests.get_mut(id).beam = Some(search);
@@ -60,7 +62,7 @@ impl<E: Executor, V: Vocabulary> Engine<E, V> {
                 self.fork(parent, sibling)
             };
             beams.push((seq, offer.sum));
-            self.extend(seq, offer.row_logprobs(&tops[offer.beam]));
+            self.extend(seq, offer.row_logprobs(&tops[offer.beam], num_top));
         }
         for parent in parents {
             if beams.iter().all(|&(seq, _)| seq != parent) {
@@ -72,7 +74,7 @@ impl<E: Executor, V: Vocabulary> Engine<E, V> {
     }
 
     /// The offers that become beams. Those that end the text become hypotheses.
-    fn choose(&mut self, search: &mut BeamSearch) -> Result<Vec<Offer>, FinishReason> {
+    fn choose(&self, search: &mut BeamSearch, num_top: usize) -> Result<Vec<Offer>, FinishReason> {
         let mut chosen = Vec::new();
         for offer in search.ranked_offers() {
             if chosen.len() == search.width() {
@@ -83,11 +85,13 @@ impl<E: Executor, V: Vocabulary> Engine<E, V> {
             match sequence.reason_to_end_with(offer.token.token, &self.vocabulary) {
                 None => chosen.push(offer),
                 Some(reason @ FinishReason::Error(_)) => return Err(reason),
-                Some(reason) => {
+                // A log is long: it is copied for what is kept alone.
+                Some(reason) if search.would_keep(offer.sum, sequence.output().len() + 1) => {
                     let mut log = sequence.log.clone().unwrap_or_default();
-                    log.push(offer.row_logprobs(beam.candidates()));
+                    log.push(offer.row_logprobs(beam.candidates(), num_top));
                     search.add_hypothesis(log, reason);
                 }
+                Some(_) => {}
             }
         }
         Ok(chosen)

@@ -110,7 +110,11 @@ impl Outcome {
                 sample.bytes.extend_from_slice(text);
                 sample.reason = Some(reason.clone());
             }
-            Event::Finished { usage, .. } => self.usage = usage,
+            Event::Finished { usage, .. } => {
+                self.usage = usage;
+                // A beam search may find fewer texts than were asked for.
+                self.samples.retain(|sample| sample.reason.is_some());
+            }
         }
     }
 
