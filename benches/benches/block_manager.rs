@@ -34,6 +34,7 @@ fn manager() -> BlockManager {
         eos_token_ids: Vec::new(),
         prefix_cache: PrefixCacheConfig::default(),
         scheduling: SchedulingConfig::default(),
+        speculation: forerun_engine::SpeculationConfig::default(),
     })
 }
 

@@ -64,6 +64,7 @@ fn decoding(depth: usize) -> Engine<Constant, Letters> {
         eos_token_ids: vec![TokenId(0)],
         prefix_cache: PrefixCacheConfig::default(),
         scheduling: SchedulingConfig::default(),
+        speculation: forerun_engine::SpeculationConfig::default(),
     };
     let executor = Constant {
         depth,

@@ -221,6 +221,7 @@ pub(crate) fn config() -> EngineConfig {
             waiting_max: 2,
             ..SchedulingConfig::default()
         },
+        speculation: forerun_engine::SpeculationConfig::default(),
     }
 }
 

@@ -13,7 +13,7 @@ use crate::statistics::{RequestFacts, SamplingKind};
 use crate::stop::StopConditions;
 use crate::{
     AdmissionError, Engine, Executor, FailureCause, FinishReason, Grammar, LogprobsKind,
-    LogprobsParams, OutputParams, Request, RequestId, SchedulingPolicy, Timestamp, TokenId, Usage,
+    LogprobsParams, OutputParams, Request, RequestId, SchedulingPolicy, SpeculationReport, Timestamp, TokenId, Usage,
     Vocabulary, WaitReason,
 };
 
@@ -83,6 +83,9 @@ impl<E: Executor, V: Vocabulary> Engine<E, V> {
                 prompt_tokens: num_prompt,
                 ..Usage::default()
             },
+            speculation: request.speculation,
+            spec_report: SpeculationReport::default(),
+            tenant: request.cache_keys.tenant.clone(),
             facts: RequestFacts::new(now, kind, num_prompt, request.cache_keys.tenant),
         });
         id

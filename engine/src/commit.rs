@@ -140,6 +140,8 @@ impl<E: Executor, V: Vocabulary> Engine<E, V> {
                 self.events.push_prompt_token(request, token, logprobs);
             }
             RowPurpose::Sample { sample } => self.commit_sample(entry.seq, sample, row),
+            // Taken with the row of its anchor.
+            RowPurpose::Draft { .. } => {}
             RowPurpose::Candidates => self.commit_candidates(entry.seq, row),
         }
     }

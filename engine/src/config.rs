@@ -5,7 +5,7 @@
 
 use thiserror::Error;
 
-use crate::{PrefixCacheConfig, SchedulingConfig, TokenId};
+use crate::{PrefixCacheConfig, SchedulingConfig, SpeculationConfig, TokenId};
 
 /// Largest block size (tokens).
 const BLOCK_SIZE_MAX: usize = 256;
@@ -45,6 +45,8 @@ pub struct EngineConfig {
     pub prefix_cache: PrefixCacheConfig,
     /// How the scheduler decides.
     pub scheduling: SchedulingConfig,
+    /// Who drafts.
+    pub speculation: SpeculationConfig,
 }
 
 /// A configuration that cannot work.
@@ -251,6 +253,7 @@ mod tests {
             eos_token_ids: vec![TokenId(2)],
             prefix_cache: PrefixCacheConfig::default(),
             scheduling: SchedulingConfig::default(),
+            speculation: SpeculationConfig::default(),
         }
     }
 

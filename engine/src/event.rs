@@ -5,7 +5,7 @@
 use thiserror::Error;
 
 use crate::executor::RowLogprobs;
-use crate::{RequestId, TokenId, TokenLogprob};
+use crate::{DraftTree, RequestId, SpeculationReport, TokenId, TokenLogprob};
 
 /// Something that happened to a request.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -19,6 +19,18 @@ pub enum Event<'a> {
         token: TokenId,
         /// Of the token after those before it; none for the first.
         logprobs: Option<RowLogprobs<'a>>,
+    },
+    /// A draft was verified. The tokens that come of it follow: those that it accepted, in order,
+    /// then one that the target chose, unless the sample ended before.
+    Draft {
+        /// The request.
+        request: RequestId,
+        /// Which sample.
+        sample: u32,
+        /// What was guessed.
+        draft: &'a DraftTree,
+        /// Tokens accepted, those after the end of the sample not counted.
+        num_accepted: usize,
     },
     /// A token was added to a sample of the request's output.
     Token {
@@ -52,6 +64,8 @@ pub enum Event<'a> {
         request: RequestId,
         /// What it took.
         usage: Usage,
+        /// What speculation did for it.
+        speculation: &'a SpeculationReport,
     },
 }
 
@@ -151,7 +165,8 @@ enum RecordKind {
     PromptToken(TokenId),
     Token(u32, TokenId),
     SampleFinished(u32, FinishReason),
-    Finished(Usage),
+    Finished(Box<(Usage, SpeculationReport)>),
+    Draft(u32, DraftTree, usize),
 }
 
 impl Events {
@@ -185,7 +200,17 @@ impl Events {
                     reason,
                     text,
                 },
-                &RecordKind::Finished(usage) => Event::Finished { request, usage },
+                RecordKind::Finished(end) => Event::Finished {
+                    request,
+                    usage: end.0,
+                    speculation: &end.1,
+                },
+                RecordKind::Draft(sample, draft, num_accepted) => Event::Draft {
+                    request,
+                    sample: *sample,
+                    draft,
+                    num_accepted: *num_accepted,
+                },
             }
         })
     }
@@ -256,8 +281,28 @@ impl Events {
     }
 
     /// Adds the end of a request.
-    pub(crate) fn push_finished(&mut self, request: RequestId, usage: Usage) {
-        self.push(request, RecordKind::Finished(usage), None);
+    pub(crate) fn push_finished(
+        &mut self,
+        request: RequestId,
+        usage: Usage,
+        speculation: SpeculationReport,
+    ) {
+        let end = Box::new((usage, speculation));
+        self.push(request, RecordKind::Finished(end), None);
+    }
+
+    /// Adds a draft that was verified.
+    pub(crate) fn push_draft(
+        &mut self,
+        (request, sample): (RequestId, u32),
+        draft: DraftTree,
+        num_accepted: usize,
+    ) {
+        self.push(
+            request,
+            RecordKind::Draft(sample, draft, num_accepted),
+            None,
+        );
     }
 
     fn push(&mut self, request: RequestId, kind: RecordKind, logprobs: Option<RowLogprobs<'_>>) {

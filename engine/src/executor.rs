@@ -32,6 +32,42 @@ pub trait Executor {
     fn steps_in_flight_max(&self) -> usize {
         1
     }
+
+    /// Starts a pass of a model that drafts, under the contract of [`Self::submit`]: its groups are
+    /// those of the draft model, or the target's where the target drafts. Tokens that the batch
+    /// carries come from the pass submitted before. All passes of a step come before the step.
+    ///
+    /// # Errors
+    /// [`ExecutorError`]: also where there is no such model.
+    fn submit_draft(
+        &mut self,
+        source: DraftSource,
+        batch: &StepBatch,
+    ) -> Result<(), ExecutorError> {
+        let message = format!("no {source:?} to draft {} tokens with", batch.num_tokens());
+        let scope = FailureScope::All;
+        Err(ExecutorError { scope, message })
+    }
+
+    /// Waits for the oldest draft pass that was not collected, as [`Self::collect`].
+    ///
+    /// # Errors
+    /// [`ExecutorError`].
+    fn collect_draft(&mut self, output: &mut StepOutput) -> Result<(), ExecutorError> {
+        output.clear();
+        let message = "no draft pass is in flight".to_owned();
+        let scope = FailureScope::All;
+        Err(ExecutorError { scope, message })
+    }
+}
+
+/// Which model runs a draft pass.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum DraftSource {
+    /// The draft model, over KV pools of its own.
+    DraftModel,
+    /// The target's first layers, over the first pools of the target.
+    LayerSkip,
 }
 
 impl<E: Executor + ?Sized> Executor for Box<E> {
@@ -45,6 +81,18 @@ impl<E: Executor + ?Sized> Executor for Box<E> {
 
     fn steps_in_flight_max(&self) -> usize {
         (**self).steps_in_flight_max()
+    }
+
+    fn submit_draft(
+        &mut self,
+        source: DraftSource,
+        batch: &StepBatch,
+    ) -> Result<(), ExecutorError> {
+        (**self).submit_draft(source, batch)
+    }
+
+    fn collect_draft(&mut self, output: &mut StepOutput) -> Result<(), ExecutorError> {
+        (**self).collect_draft(output)
     }
 }
 
@@ -60,6 +108,18 @@ impl<E: Executor + ?Sized> Executor for &mut E {
     fn steps_in_flight_max(&self) -> usize {
         (**self).steps_in_flight_max()
     }
+
+    fn submit_draft(
+        &mut self,
+        source: DraftSource,
+        batch: &StepBatch,
+    ) -> Result<(), ExecutorError> {
+        (**self).submit_draft(source, batch)
+    }
+
+    fn collect_draft(&mut self, output: &mut StepOutput) -> Result<(), ExecutorError> {
+        (**self).collect_draft(output)
+    }
 }
 
 /// What the target decided for one logit row.
@@ -69,6 +129,8 @@ pub enum Verdict {
     Token(TokenId),
     /// The logits hold a NaN, no finite value, or an infinity above all: there is no next token.
     NotFinite,
+    /// The row of a draft that was not accepted: nothing follows it.
+    Unreached,
 }
 
 /// A token and its natural log-probability.

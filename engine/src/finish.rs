@@ -103,7 +103,8 @@ impl<E: Executor, V: Vocabulary> Engine<E, V> {
     }
 
     fn end(&mut self, request: &RequestState) {
-        self.events.push_finished(request.id, request.usage);
+        self.events
+            .push_finished(request.id, request.usage, request.spec_report.clone());
         let completion_tokens = request.usage.completion_tokens;
         self.statistics
             .record_finished(&request.facts, self.now, completion_tokens);

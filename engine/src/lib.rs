@@ -51,6 +51,7 @@ mod scheduler;
 mod scheduling_config;
 mod sequence;
 mod sequence_store;
+mod spec;
 mod statistics;
 mod step_batch;
 mod stop;
@@ -69,7 +70,8 @@ pub use config::{ConfigError, EngineConfig, KvGroupConfig};
 pub use engine::{Engine, QueueLens};
 pub use event::{Event, Events, FailureCause, FinishReason, StopCause, Usage};
 pub use executor::{
-    Executor, ExecutorError, FailureScope, RowLogprobs, StepOutput, TokenLogprob, Verdict,
+    DraftSource, Executor, ExecutorError, FailureScope, RowLogprobs, StepOutput, TokenLogprob,
+    Verdict,
 };
 pub use grammar::{Grammar, GrammarError};
 pub use ids::{BlockId, Generation, Position, RequestId, SeqId, Slot, Timestamp, TokenId};
@@ -79,9 +81,13 @@ pub use request::{Request, StopParams, Vocabulary, WaitReason};
 pub use sampling_params::{
     BeamParams, LogprobsKind, LogprobsParams, OutputParams, SamplingParams, TEMPERATURE_MIN,
 };
-pub use sampling_rows::{RowPurpose, SamplingRow, TokenBias};
+pub use sampling_rows::{NoisePurpose, RowPurpose, SamplingRow, TokenBias};
 pub use scheduler::{Admission, ScheduledSeq, StepPlan};
 pub use scheduling_config::{SchedulingConfig, SchedulingPolicy};
+pub use spec::{
+    DraftContext, DraftDraw, DraftModelConfig, DraftNode, DraftTree, Drafter, SpecMethod,
+    SpeculationConfig, SpeculationParams, SpeculationReport, Verification,
+};
 pub use statistics::{
     Bin, BucketReport, Distribution, EngineReport, LengthClass, MeanMax, MissCounts, MissKind,
     PrefixReport, RequestFacts, RequestsReport, SamplingKind, Statistics, StatisticsReport,

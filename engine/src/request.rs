@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use crate::{CacheKeys, OutputParams, SamplingParams, TokenId};
+use crate::{CacheKeys, OutputParams, SamplingParams, SpeculationParams, TokenId};
 
 /// One prompt to continue. Immutable once added.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -24,6 +24,8 @@ pub struct Request {
     pub cache_keys: CacheKeys,
     /// What it waits for before it can run: it is parked until [`crate::Engine::promote`].
     pub waits_for: Option<WaitReason>,
+    /// Who drafts for it, and how drafts are verified.
+    pub speculation: SpeculationParams,
 }
 
 /// What a parked request waits for.

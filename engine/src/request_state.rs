@@ -5,7 +5,10 @@
 use crate::beam::BeamSearch;
 use crate::output_log::OutputLog;
 use crate::statistics::RequestFacts;
-use crate::{FinishReason, OutputParams, RequestId, SeqId, StopParams, Usage, WaitReason};
+use crate::{
+    FinishReason, OutputParams, RequestId, SeqId, SpeculationParams, SpeculationReport, StopParams,
+    Usage, WaitReason,
+};
 
 /// One request that has not ended.
 #[derive(Debug)]
@@ -27,6 +30,11 @@ pub(crate) struct RequestState {
     /// Samples that have ended and wait for the others, among which the best are chosen.
     pub(crate) ended: Vec<EndedSample>,
     pub(crate) usage: Usage,
+    pub(crate) speculation: SpeculationParams,
+    /// What speculation did for it so far.
+    pub(crate) spec_report: SpeculationReport,
+    /// Whose text it is.
+    pub(crate) tenant: Option<String>,
     /// Times and counts for statistics.
     pub(crate) facts: RequestFacts,
 }

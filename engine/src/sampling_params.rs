@@ -305,6 +305,7 @@ mod tests {
             eos_token_ids: Vec::new(),
             prefix_cache: PrefixCacheConfig::default(),
             scheduling: SchedulingConfig::default(),
+            speculation: crate::SpeculationConfig::default(),
         }
     }
 

@@ -5,7 +5,7 @@
 
 use crate::sequence::{Draws, Sequence};
 use crate::step_batch::{MaskFailure, StepBatch};
-use crate::{LogprobsKind, LogprobsParams, SamplingParams, TokenId};
+use crate::{LogprobsKind, LogprobsParams, SamplingParams, TokenId, Verification};
 
 /// How one logit row is processed and sampled. The fields of the chain are those of
 /// [`SamplingParams`].
@@ -44,6 +44,31 @@ pub struct SamplingRow {
     pub target: Option<TokenId>,
     /// Log-probabilities wanted besides the verdict.
     pub logprobs: Option<LogprobsParams>,
+    /// Rows after this one that are drafts of the same sequence, in the order of their nodes: not 0
+    /// in the row of the anchor alone.
+    pub num_drafts: u32,
+    /// In the row of a draft: the row of its parent, earlier than its own. The draft token is the
+    /// token of this row's position in the batch.
+    pub parent_row: Option<u32>,
+    /// In the row of a draft that was drawn: the row of the kept distributions it came from. Without
+    /// it the draft is deterministic.
+    pub draft_row: Option<u32>,
+    /// How drafts of the sequence are verified, where it samples.
+    pub verification: Verification,
+    /// What the noise is for.
+    pub purpose: NoisePurpose,
+    /// Position of the anchor, so that noise of one step is not that of another.
+    pub anchor: u32,
+}
+
+/// Draws for one position share noise only where they mean to.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum NoisePurpose {
+    /// Sampling, and drafts that are verified by shared noise. It does not depend on the anchor.
+    #[default]
+    Sample,
+    /// Drafts that are verified by rejection.
+    Draft,
 }
 
 impl SamplingRow {
@@ -66,6 +91,12 @@ impl SamplingRow {
             mask: None,
             target: None,
             logprobs: None,
+            num_drafts: 0,
+            parent_row: None,
+            draft_row: None,
+            verification: Verification::SharedNoise,
+            purpose: NoisePurpose::Sample,
+            anchor: 0,
         }
     }
 }
@@ -86,6 +117,11 @@ pub enum RowPurpose {
     Sample {
         /// Which sample of the request.
         sample: u32,
+    },
+    /// What follows a draft token of the sample whose row came last before.
+    Draft {
+        /// Index of the draft's node.
+        node: u32,
     },
     /// Candidates of a beam.
     Candidates,

@@ -101,6 +101,7 @@ fn config(num_seqs: usize, has_cache: bool) -> EngineConfig {
             ..PrefixCacheConfig::default()
         },
         scheduling: SchedulingConfig::default(),
+        speculation: forerun_engine::SpeculationConfig::default(),
     }
 }
 

@@ -26,6 +26,7 @@ impl LoadedModel {
             eos_token_ids: config.eos_ids.iter().map(|&id| TokenId(id)).collect(),
             prefix_cache: PrefixCacheConfig::default(),
             scheduling: SchedulingConfig::default(),
+            speculation: forerun_engine::SpeculationConfig::default(),
         }
     }
 }

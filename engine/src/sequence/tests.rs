@@ -31,6 +31,7 @@ fn config() -> EngineConfig {
         eos_token_ids: vec![TokenId(29), EOS],
         prefix_cache: crate::PrefixCacheConfig::default(),
         scheduling: crate::SchedulingConfig::default(),
+        speculation: crate::SpeculationConfig::default(),
     }
 }
 

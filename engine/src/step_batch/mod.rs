@@ -13,6 +13,10 @@ use crate::{BlockId, Generation, GrammarError, Position, RequestId, SeqId, Token
 
 /// One ragged batch: T tokens of S sequences, R of which get logits. Reused from step to step, so
 /// that building it does not allocate once it has grown.
+///
+/// A sequence with a draft tree has an entry per branch: the first holds its known tokens and the
+/// first branch, each other a run of nodes that follow their parents. Entries of one sequence are
+/// neighbours and share its blocks; what differs is the tail, which says where the entry's drafts lie.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct StepBatch {
     /// `[S]`: whose tokens these are.
@@ -30,6 +34,15 @@ pub struct StepBatch {
     pub query_offsets: Vec<u32>,
     /// `[S]`: computed + scheduled tokens.
     pub context_lens: Vec<u32>,
+    /// `[S]`: positions from here on lie where the tail says; those before, and all without a tail,
+    /// lie in order. At most `context_lens`, equal without a tail.
+    pub tail_bases: Vec<u32>,
+    /// `[S + 1]`: prefix sums of tail lengths: the tail of entry s is `tails[tail_offsets[s],
+    /// tail_offsets[s + 1])`, `context_lens - tail_bases` long.
+    pub tail_offsets: Vec<u32>,
+    /// For each position of a tail, the place in the sequence's blocks that holds it: token place
+    /// `p` lies in slot `block_tables[p / B] * B + p % B`.
+    pub tails: Vec<u32>,
     /// `[R]`: indices below T of the tokens whose logits are wanted, ascending. Several rows may
     /// read one token.
     pub logit_rows: Vec<u32>,
@@ -49,6 +62,8 @@ pub struct StepBatch {
     pub mask_words: usize,
     /// One per KV group.
     pub groups: Vec<GroupBatch>,
+    /// In a draft pass: the executor keeps the distributions of its rows until the step is verified.
+    pub keeps_distributions: bool,
 }
 
 /// A token whose id the previous step decides.
@@ -154,6 +169,11 @@ impl StepBatch {
         self.query_offsets.clear();
         self.query_offsets.push(0);
         self.context_lens.clear();
+        self.tail_bases.clear();
+        self.tail_offsets.clear();
+        self.tail_offsets.push(0);
+        self.tails.clear();
+        self.keeps_distributions = false;
         self.logit_rows.clear();
         self.logit_seqs.clear();
         self.purposes.clear();
@@ -196,6 +216,8 @@ impl StepBatch {
             .extend(std::iter::repeat_n(index, num_scheduled));
         self.query_offsets.push(self.token_ids.len() as u32);
         self.context_lens.push(end as u32);
+        self.tail_bases.push(end as u32);
+        self.tail_offsets.push(self.tails.len() as u32);
         for (group, table) in self.groups.iter_mut().zip(&sequence.tables) {
             let slots = (start as u32..end as u32).map(|p| table.slot_of(Position(p)).0);
             group.slot_mapping.extend(slots);

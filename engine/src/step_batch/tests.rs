@@ -27,6 +27,7 @@ fn config() -> EngineConfig {
         eos_token_ids: vec![TokenId(900)],
         prefix_cache: crate::PrefixCacheConfig::default(),
         scheduling: crate::SchedulingConfig::default(),
+        speculation: crate::SpeculationConfig::default(),
     }
 }
 

@@ -114,6 +114,7 @@ pub(crate) fn config(random: &mut Random) -> EngineConfig {
             .collect(),
         prefix_cache,
         scheduling,
+        speculation: SpeculationConfig::default(),
     }
 }
 

@@ -29,6 +29,7 @@ fn config(block_size: usize, groups: &[(usize, Option<usize>)]) -> EngineConfig 
             ..PrefixCacheConfig::default()
         },
         scheduling: crate::SchedulingConfig::default(),
+        speculation: crate::SpeculationConfig::default(),
     }
 }
 

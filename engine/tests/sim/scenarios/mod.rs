@@ -39,6 +39,7 @@ pub(crate) fn config(block_size: usize, num_blocks: usize) -> EngineConfig {
         eos_token_ids: EOS.to_vec(),
         prefix_cache: forerun_engine::PrefixCacheConfig::default(),
         scheduling: forerun_engine::SchedulingConfig::default(),
+        speculation: forerun_engine::SpeculationConfig::default(),
     }
 }
 
