@@ -13,8 +13,8 @@ use crate::statistics::{RequestFacts, SamplingKind};
 use crate::stop::StopConditions;
 use crate::{
     AdmissionError, Engine, Executor, FailureCause, FinishReason, Grammar, LogprobsKind,
-    LogprobsParams, OutputParams, Request, RequestId, SchedulingPolicy, SpeculationReport, Timestamp, TokenId, Usage,
-    Vocabulary, WaitReason,
+    LogprobsParams, OutputParams, Request, RequestId, SchedulingPolicy, SpeculationReport,
+    Timestamp, TokenId, Usage, Vocabulary, WaitReason,
 };
 
 /// What a parked request was waiting for.
@@ -123,6 +123,7 @@ impl<E: Executor, V: Vocabulary> Engine<E, V> {
                 num_top,
                 num_told: 0,
             }),
+            verification: request.speculation.verification,
             logprobs: output
                 .logprobs
                 .or((!output.is_streamed()).then_some(by_mean)),

@@ -1,17 +1,17 @@
 //! What becomes of a step's verdicts: tokens, forks, ends, published blocks; and of a step that
 //! failed.
 //!
-//! Neighbours: called by `engine.rs` for the oldest step in flight; beams go on in `beam_step.rs`,
-//! ends in `finish.rs`.
+//! Neighbours: called by `engine.rs` for the oldest step in flight; drafts are walked in
+//! `commit_draft.rs`; beams go on in `beam_step.rs`, ends in `finish.rs`.
 
-use crate::in_flight::Step;
+use crate::in_flight::{Step, take_draft};
 use crate::sampling_rows::RowPurpose;
 use crate::scheduler::ScheduledSeq;
 use crate::sequence::Draws;
 use crate::statistics::StepFacts;
 use crate::{
     Engine, Executor, ExecutorError, FailureCause, FailureScope, FinishReason, RequestId, SeqId,
-    StepPlan, Timestamp, Verdict, Vocabulary,
+    StepPlan, Timestamp, TokenId, Verdict, Vocabulary,
 };
 
 impl<E: Executor, V: Vocabulary> Engine<E, V> {
@@ -39,8 +39,8 @@ impl<E: Executor, V: Vocabulary> Engine<E, V> {
     }
 
     /// Counts what a submitted step runs as computed, and its rows as tokens on their way.
-    pub(crate) fn count_as_computed(&mut self, step: &Step) {
-        for scheduled in &step.plan.scheduled {
+    pub(crate) fn count_as_computed(&mut self, step: &mut Step) {
+        for (planned, scheduled) in step.plan.scheduled.iter().enumerate() {
             let sequence = self.sequences.get_mut(scheduled.seq);
             // The row of an earlier step is of no use to the one after this.
             sequence.placeholder_row = None;
@@ -48,6 +48,8 @@ impl<E: Executor, V: Vocabulary> Engine<E, V> {
                 sequence.num_placeholders += 1;
             }
             sequence.num_computed += scheduled.num_scheduled;
+            sequence.num_drafts_in_flight = scheduled.num_drafts;
+            take_draft(&mut step.drafts, planned, &mut sequence.draft);
         }
         for (row, purpose) in step.batch.purposes.iter().enumerate() {
             if matches!(purpose, RowPurpose::Sample { .. }) {
@@ -79,7 +81,13 @@ impl<E: Executor, V: Vocabulary> Engine<E, V> {
             .sequences
             .get_current(scheduled.seq, scheduled.generation);
         if let Some(sequence) = current {
-            sequence.num_verified = scheduled.num_computed + scheduled.num_scheduled;
+            let num_known = scheduled.num_scheduled - scheduled.num_drafts;
+            sequence.num_verified = scheduled.num_computed + num_known;
+            if scheduled.num_drafts > 0 {
+                // What was accepted is added as it is committed; the rest is written over.
+                sequence.num_computed = sequence.num_verified;
+                sequence.num_drafts_in_flight = 0;
+            }
             if sequence.num_verified >= sequence.tokens.len() {
                 sequence.num_placeholders -= 1;
             }
@@ -122,6 +130,10 @@ impl<E: Executor, V: Vocabulary> Engine<E, V> {
         let Some(sequence) = self.sequences.get_current(entry.seq, entry.generation) else {
             return;
         };
+        if matches!(batch.purposes[row], RowPurpose::Draft { .. }) {
+            // Taken with the row of its anchor.
+            return;
+        }
         if self.output.verdicts()[row] == Verdict::NotFinite {
             let position = batch.positions[batch.logit_rows[row] as usize] as usize;
             let reason = FinishReason::Error(FailureCause::NotFinite { position });
@@ -139,8 +151,10 @@ impl<E: Executor, V: Vocabulary> Engine<E, V> {
                 let token = sequence.tokens[position];
                 self.events.push_prompt_token(request, token, logprobs);
             }
+            RowPurpose::Sample { .. } if batch.sampling[row].num_drafts > 0 => {
+                self.commit_draft(step, row);
+            }
             RowPurpose::Sample { sample } => self.commit_sample(entry.seq, sample, row),
-            // Taken with the row of its anchor.
             RowPurpose::Draft { .. } => {}
             RowPurpose::Candidates => self.commit_candidates(entry.seq, row),
         }
@@ -191,14 +205,19 @@ impl<E: Executor, V: Vocabulary> Engine<E, V> {
             }
             Draws::One | Draws::Candidates(_) => seq,
         };
-        let Verdict::Token(token) = self.output.verdicts()[row] else {
-            return;
-        };
+        if let Verdict::Token(token) = self.output.verdicts()[row] {
+            self.commit_token(seq, token, row);
+        }
+    }
+
+    /// Appends a token to a sequence. Says whether the sequence goes on.
+    pub(crate) fn commit_token(&mut self, seq: SeqId, token: TokenId, row: usize) -> bool {
         let vocab_size = self.config.vocab_size;
         if token.0 as usize >= vocab_size {
             let cause = FailureCause::TokenOutOfVocabulary { token, vocab_size };
             self.sequences.get_mut(seq).is_distrusted = true;
-            return self.finish(seq, FinishReason::Error(cause));
+            self.finish(seq, FinishReason::Error(cause));
+            return false;
         }
         let sequence = self.sequences.get_mut(seq);
         let logprobs = self.output.logprobs(row);
@@ -206,13 +225,17 @@ impl<E: Executor, V: Vocabulary> Engine<E, V> {
         let request = self.requests.get_mut(sequence.request);
         request.facts.token(self.now);
         self.num_emitted += 1;
-        if let Some(reason) = reason {
-            self.finish(seq, reason);
+        match reason {
+            Some(reason) => {
+                self.finish(seq, reason);
+                false
+            }
+            None => true,
         }
     }
 
     /// A row without a usable number ends what it was for: a sample, or the whole request.
-    fn fail_row(&mut self, seq: SeqId, purpose: RowPurpose, reason: FinishReason) {
+    pub(crate) fn fail_row(&mut self, seq: SeqId, purpose: RowPurpose, reason: FinishReason) {
         let sequence = self.sequences.get(seq);
         let is_one_sample =
             matches!(purpose, RowPurpose::Sample { .. }) && sequence.draws == Draws::One;

@@ -9,6 +9,7 @@ use crate::in_flight::{InFlight, STEPS_IN_FLIGHT_MAX};
 use crate::request_store::RequestStore;
 use crate::scheduler::{PlanContext, Scheduler};
 use crate::sequence_store::SequenceStore;
+use crate::spec::Speculator;
 use crate::statistics::{Statistics, StatisticsReport};
 use crate::step_batch::MaskFailure;
 use crate::{
@@ -35,6 +36,9 @@ pub struct Engine<E, V> {
     /// Tokens added to outputs by the step that is being committed.
     pub(crate) num_emitted: usize,
     pub(crate) mask_failures: Vec<MaskFailure>,
+    pub(crate) speculator: Speculator,
+    /// Rows on the path of the draft that is being committed.
+    pub(crate) draft_path: Vec<usize>,
     pub(crate) now: Timestamp,
 }
 
@@ -58,6 +62,8 @@ impl<E: Executor, V: Vocabulary> Engine<E, V> {
             statistics: Statistics::default(),
             num_emitted: 0,
             mask_failures: Vec::new(),
+            speculator: Speculator::new(&config),
+            draft_path: Vec::new(),
             now: Timestamp::default(),
             config,
             executor,
@@ -88,6 +94,7 @@ impl<E: Executor, V: Vocabulary> Engine<E, V> {
 
     /// Plans a step and submits it. Says whether there was anything to run.
     fn submit_next(&mut self) -> bool {
+        self.draft();
         let mut step = self.in_flight.take_vacant();
         let mut context = PlanContext {
             sequences: &mut self.sequences,
@@ -109,7 +116,7 @@ impl<E: Executor, V: Vocabulary> Engine<E, V> {
             &mut self.mask_failures,
         );
         self.blocks.release_copy_sources();
-        self.count_as_computed(&step);
+        self.count_as_computed(&mut step);
         self.last_plan.copy_from(&step.plan);
         match self.executor.submit(&step.batch) {
             Ok(()) => self.in_flight.push(step),

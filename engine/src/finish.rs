@@ -148,6 +148,13 @@ impl<E: Executor, V: Vocabulary> Engine<E, V> {
         );
         let request = self.requests.get_mut(sequence.request);
         request.live.retain(|&id| id != seq);
+        let learnt = if sequence.is_distrusted {
+            &[]
+        } else {
+            sequence.output()
+        };
+        self.speculator
+            .forget(seq, request.tenant.as_deref(), learnt);
         sequence
     }
 

@@ -3,6 +3,7 @@
 //! Neighbours: `engine.rs` pushes, `commit.rs` takes the oldest. At most two: while the device runs
 //! one, the next is planned and waits behind it.
 
+use crate::DraftTree;
 use crate::scheduler::StepPlan;
 use crate::step_batch::StepBatch;
 
@@ -14,6 +15,18 @@ pub(crate) const STEPS_IN_FLIGHT_MAX: usize = 2;
 pub(crate) struct Step {
     pub(crate) plan: StepPlan,
     pub(crate) batch: StepBatch,
+    /// By entry of the plan; those past its end are vacant.
+    pub(crate) drafts: Vec<DraftTree>,
+}
+
+/// Takes the draft of the plan's entry `planned` into `drafts`, and leaves an empty tree with room.
+pub(crate) fn take_draft(drafts: &mut Vec<DraftTree>, planned: usize, draft: &mut DraftTree) {
+    if drafts.len() <= planned {
+        drafts.resize_with(planned + 1, DraftTree::new);
+    }
+    let place = &mut drafts[planned];
+    place.clear();
+    std::mem::swap(place, draft);
 }
 
 /// A queue over steps whose buffers are used again.
@@ -30,6 +43,7 @@ impl InFlight {
         let step = Step {
             plan: StepPlan::default(),
             batch: empty.clone(),
+            drafts: Vec::new(),
         };
         Self {
             submitted: Vec::with_capacity(STEPS_IN_FLIGHT_MAX),

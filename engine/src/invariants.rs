@@ -75,7 +75,11 @@ impl<E: Executor, V: Vocabulary> Engine<E, V> {
         for step in self.in_flight.iter() {
             let mut seqs: Vec<_> = step.batch.logit_seqs.clone();
             for (row, purpose) in step.batch.purposes.iter().enumerate().rev() {
-                if matches!(purpose, crate::RowPurpose::PromptScore { .. }) {
+                let is_decision = matches!(
+                    purpose,
+                    crate::RowPurpose::Sample { .. } | crate::RowPurpose::Candidates
+                );
+                if !is_decision {
                     seqs.remove(row);
                 }
             }

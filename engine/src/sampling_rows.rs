@@ -1,11 +1,13 @@
 //! The logit rows of a step: whose logits are wanted, how they are processed, and what for.
 //!
-//! Neighbours: part of `step_batch/`; parameters come from a sequence's `sampling_params.rs`;
-//! `commit.rs` reads the purposes when the verdicts come.
+//! Neighbours: part of `step_batch/`; parameters come from a sequence's `sampling_params.rs`; rows of
+//! drafts are in `draft_rows.rs`; `commit.rs` reads the purposes when the verdicts come.
 
 use crate::sequence::{Draws, Sequence};
 use crate::step_batch::{MaskFailure, StepBatch};
-use crate::{LogprobsKind, LogprobsParams, SamplingParams, TokenId, Verification};
+use crate::{
+    Grammar, LogprobsKind, LogprobsParams, SamplingParams, TokenCount, TokenId, Verification,
+};
 
 /// How one logit row is processed and sampled. The fields of the chain are those of
 /// [`SamplingParams`].
@@ -146,7 +148,13 @@ impl StepBatch {
         if !sequence.is_sampled_after(num_scheduled) {
             return;
         }
-        let row = self.processed_row(sequence, failures);
+        if !sequence.draft.is_empty() {
+            return self.push_drafted_rows(index, sequence, failures);
+        }
+        let position = sequence.next_position();
+        let mut grammar = sequence.grammar.take();
+        let row = self.processed_row(sequence, grammar.as_mut(), (&[], position), failures);
+        sequence.grammar = grammar;
         let last_token = self.token_ids.len() as u32 - 1;
         let mut push = |purpose, row| self.push_row(index, last_token, purpose, row);
         match sequence.draws {
@@ -171,38 +179,59 @@ impl StepBatch {
         }
     }
 
-    /// A row with the whole chain of a sequence; the caller sets the seed.
-    fn processed_row(
+    /// A row with the whole chain of a sequence behind `path`, tokens that are not committed yet, for
+    /// the token at `position`; `grammar` has taken the path. The caller sets the seed.
+    pub(crate) fn processed_row(
         &mut self,
-        sequence: &mut Sequence,
+        sequence: &Sequence,
+        grammar: Option<&mut Box<dyn Grammar>>,
+        (path, position): (&[TokenId], usize),
         failures: &mut Vec<MaskFailure>,
     ) -> SamplingRow {
-        let history_start = self.history.len() as u32;
+        let history_start = self.history.len();
         if let Some(counts) = &sequence.counts {
             self.history.extend(counts.iter());
+            for &token in path {
+                self.count(history_start, token);
+            }
         }
         let has_counts = sequence.counts.is_some();
         let bias_start = self.bias.len() as u32;
-        let mask = self.push_mask(sequence, failures);
-        self.push_biases(sequence, mask.is_some());
+        let mask = grammar.map(|grammar| self.push_mask(sequence, grammar, position, failures));
+        self.push_biases(sequence, position, mask.is_some());
         SamplingRow {
-            history: (history_start, self.history.len() as u32),
+            history: (history_start as u32, self.history.len() as u32),
             carried_row: sequence
                 .placeholder_row
                 .filter(|_| has_counts && sequence.num_placeholders > 0),
             bias: (bias_start, self.bias.len() as u32),
             mask,
             logprobs: sequence.logprobs,
-            ..SamplingRow::new(&sequence.sampling, sequence.next_position() as u32)
+            ..SamplingRow::new(&sequence.sampling, position as u32)
+        }
+    }
+
+    /// One more generated token in the history that begins at `start`, which is in order of id.
+    fn count(&mut self, start: usize, token: TokenId) {
+        match self.history[start..].binary_search_by_key(&token, |count| count.token) {
+            Ok(index) => self.history[start + index].num_output += 1,
+            Err(index) => {
+                let first = TokenCount {
+                    token,
+                    num_output: 1,
+                    is_in_prompt: false,
+                };
+                self.history.insert(start + index, first);
+            }
         }
     }
 
     /// The user's biases, and bans on tokens that would end the sequence too early. With a grammar
     /// these are part of its mask.
-    fn push_biases(&mut self, sequence: &Sequence, has_mask: bool) {
+    fn push_biases(&mut self, sequence: &Sequence, position: usize, has_mask: bool) {
         let start = self.bias.len();
         if !has_mask {
-            let banned = sequence.banned().map(|token| TokenBias {
+            let banned = sequence.banned(position).map(|token| TokenBias {
                 token,
                 bias: f32::NEG_INFINITY,
             });
@@ -228,32 +257,37 @@ impl StepBatch {
     /// nothing else is left: then the grammar is at its end.
     fn push_mask(
         &mut self,
-        sequence: &mut Sequence,
+        sequence: &Sequence,
+        grammar: &mut Box<dyn Grammar>,
+        position: usize,
         failures: &mut Vec<MaskFailure>,
-    ) -> Option<u32> {
+    ) -> u32 {
         let start = self.masks.len();
         let row = (start / self.mask_words) as u32;
-        let grammar = sequence.grammar.as_mut()?;
         self.masks.resize(start + self.mask_words, 0);
         let mask = &mut self.masks[start..];
         if let Err(error) = grammar.fill_mask(mask) {
             mask.fill(0);
             let request = sequence.request;
             failures.push(MaskFailure { request, error });
-            return Some(row);
+            return row;
         }
         let bit = |token: TokenId| (token.0 as usize / 32, 1 << (token.0 % 32));
         let is_banned = |word: usize| {
-            let bans = sequence.banned().map(bit).filter(|&(of, _)| of == word);
+            let bans = sequence
+                .banned(position)
+                .map(bit)
+                .filter(|&(of, _)| of == word);
             bans.fold(0, |bits, (_, bit)| bits | bit)
         };
         let is_left = |(word, bits): (usize, &u32)| bits & !is_banned(word) != 0;
-        if sequence.banned().next().is_some() && mask.iter().enumerate().any(is_left) {
-            for (word, bit) in sequence.banned().map(bit) {
+        let has_bans = sequence.banned(position).next().is_some();
+        if has_bans && mask.iter().enumerate().any(is_left) {
+            for (word, bit) in sequence.banned(position).map(bit) {
                 mask[word] &= !bit;
             }
         }
-        Some(row)
+        row
     }
 
     /// Rows that score the prompt tokens after those that run, as far as they were not told yet.
@@ -281,7 +315,13 @@ impl StepBatch {
         }
     }
 
-    fn push_row(&mut self, index: u32, token: u32, purpose: RowPurpose, row: SamplingRow) {
+    pub(crate) fn push_row(
+        &mut self,
+        index: u32,
+        token: u32,
+        purpose: RowPurpose,
+        row: SamplingRow,
+    ) {
         self.logit_rows.push(token);
         self.logit_seqs.push(index);
         self.purposes.push(purpose);

@@ -37,8 +37,10 @@ pub struct ScheduledSeq {
     pub generation: Generation,
     /// Tokens it has computed before this step.
     pub num_computed: usize,
-    /// Tokens it runs, at least 1.
+    /// Tokens it runs, at least 1, drafts included.
     pub num_scheduled: usize,
+    /// Draft tokens among them.
+    pub num_drafts: usize,
     /// Blocks are copied for it in this step.
     pub has_copies: bool,
 }
@@ -125,14 +127,22 @@ impl Scheduler {
         let mut lacked_blocks = false;
         for runs_one in [true, false] {
             let mut index = 0;
+            let sequences = &context.sequences;
+            let running = self.queues.running().iter();
+            let mut num_left = running
+                .filter(|&&(_, seq)| runs_now(sequences.get(seq), runs_one))
+                .count();
             while index < self.queues.running().len() && plan.num_tokens < self.step_tokens_max {
                 let (_, seq) = self.queues.running()[index];
-                let sequence = context.sequences.get(seq);
-                let num_to_schedule = sequence.num_to_schedule();
-                let runs_now = num_to_schedule > 0
-                    && (num_to_schedule == 1) == runs_one
-                    && !sequence.waits_for_verdict();
-                if runs_now {
+                if runs_now(context.sequences.get(seq), runs_one) {
+                    // Drafts never take the place of another sequence's next token.
+                    num_left -= 1;
+                    let kept = plan.num_tokens + if runs_one { num_left } else { 0 };
+                    let room = self.step_tokens_max.saturating_sub(kept);
+                    let room = room.min(self.prefill_tokens_max).max(1);
+                    let sequence = context.sequences.get_mut(seq);
+                    sequence.draft.truncate(room - 1);
+                    sequence.draft.sort_depth_first();
                     lacked_blocks |= self.schedule_running(seq, context, plan);
                 }
                 // Those preempted meanwhile came after it.
@@ -151,12 +161,17 @@ impl Scheduler {
         context: &mut PlanContext<'_>,
         plan: &mut StepPlan,
     ) -> bool {
-        let num_scheduled = self.num_within_budget(context.sequences.get(seq), plan);
         let mut lacked_blocks = false;
         loop {
             let sequence = context.sequences.get_mut(seq);
+            let num_scheduled = self.num_within_budget(sequence, plan);
             if reserve(sequence, num_scheduled, context.blocks, plan).is_ok() {
                 return lacked_blocks;
+            }
+            if !sequence.draft.is_empty() {
+                // Guesses are not worth anybody's blocks.
+                sequence.draft.clear();
+                continue;
             }
             lacked_blocks = true;
             let is_scheduled = |id| plan.scheduled.iter().any(|s: &ScheduledSeq| s.seq == id);
@@ -292,6 +307,13 @@ impl Scheduler {
     }
 }
 
+/// Whether a running sequence runs in the pass over those that have one token to run, or the others.
+/// Drafts do not count.
+fn runs_now(sequence: &Sequence, runs_one: bool) -> bool {
+    let num_known = sequence.num_to_schedule() - sequence.draft.len();
+    num_known > 0 && (num_known == 1) == runs_one && !sequence.waits_for_verdict()
+}
+
 /// Slots for the next `num_scheduled` tokens of a sequence, and its entry in the plan.
 fn reserve(
     sequence: &mut Sequence,
@@ -314,6 +336,7 @@ fn reserve(
         generation: sequence.generation,
         num_computed,
         num_scheduled,
+        num_drafts: sequence.draft.len(),
         has_copies,
     });
     Ok(())

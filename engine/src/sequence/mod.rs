@@ -11,8 +11,9 @@ use crate::rank::Rank;
 use crate::stop::StopConditions;
 use crate::token_counts::TokenCounts;
 use crate::{
-    BlockTable, Events, FailureCause, FinishReason, Generation, Grammar, HashChain, IntegrityError,
-    LogprobsParams, RequestId, SamplingParams, SeqId, StopCause, TokenId, Vocabulary,
+    BlockTable, DraftTree, Events, FailureCause, FinishReason, Generation, Grammar, HashChain,
+    IntegrityError, LogprobsParams, RequestId, SamplingParams, SeqId, StopCause, TokenId,
+    Verification, Vocabulary,
 };
 
 /// Prompt and generated tokens, how far they are computed, and where their keys and values lie.
@@ -43,6 +44,14 @@ pub(crate) struct Sequence {
     pub(crate) num_placeholders: usize,
     /// The row of the last submitted step that decides the placeholder, while there is one.
     pub(crate) placeholder_row: Option<u32>,
+    /// Guesses to be run behind its tokens in the step that is being planned. In depth-first order
+    /// once planned.
+    pub(crate) draft: DraftTree,
+    /// Draft tokens that a step in flight runs.
+    pub(crate) num_drafts_in_flight: usize,
+    /// It is to have a draft, which needs the host to know its newest token.
+    pub(crate) wants_draft: bool,
+    pub(crate) verification: Verification,
     /// A step in flight copies blocks for it: until it is collected nobody knows what they hold.
     pub(crate) has_copies_in_flight: bool,
     /// What its blocks hold may be wrong: its logits were not finite. Nothing of it is published.
@@ -108,6 +117,7 @@ pub(crate) struct SequenceParts {
     pub(crate) prompt_scores: Option<PromptScores>,
     pub(crate) logprobs: Option<LogprobsParams>,
     pub(crate) is_logged: bool,
+    pub(crate) verification: Verification,
 }
 
 impl Sequence {
@@ -132,6 +142,10 @@ impl Sequence {
             num_verified: 0,
             num_placeholders: 0,
             placeholder_row: None,
+            draft: DraftTree::new(),
+            num_drafts_in_flight: 0,
+            wants_draft: false,
+            verification: parts.verification,
             has_copies_in_flight: false,
             is_distrusted: false,
             tables: parts.tables,
@@ -167,6 +181,10 @@ impl Sequence {
             num_verified: self.num_verified,
             num_placeholders: 0,
             placeholder_row: None,
+            draft: DraftTree::new(),
+            num_drafts_in_flight: 0,
+            wants_draft: false,
+            verification: self.verification,
             has_copies_in_flight: false,
             is_distrusted: false,
             tables,
@@ -219,21 +237,40 @@ impl Sequence {
             return 0;
         }
         let num_run_max = self.stop.num_tokens_max() - 1;
-        (self.tokens.len() + self.num_placeholders)
-            .min(num_run_max)
-            .saturating_sub(self.num_computed)
+        let num_known = (self.tokens.len() + self.num_placeholders).min(num_run_max);
+        num_known.saturating_sub(self.num_computed) + self.draft.len()
+    }
+
+    /// Most draft tokens that a sequence can use now: the token after them must still fit. None
+    /// unless it is about to decode, and none where what follows is not one token.
+    pub(crate) fn num_drafts_max(&self) -> usize {
+        let is_decoding = self.num_to_schedule() == 1 && self.num_placeholders == 0;
+        if is_decoding && self.draws == Draws::One && self.prompt_scores_are_told() {
+            self.stop.num_tokens_max() - self.tokens.len() - 1
+        } else {
+            0
+        }
+    }
+
+    fn prompt_scores_are_told(&self) -> bool {
+        self.prompt_scores
+            .is_none_or(|scores| scores.num_told >= self.num_prompt)
     }
 
     /// Whether its next inputs cannot be made before the host has seen the verdict in flight.
     pub(crate) fn waits_for_verdict(&self) -> bool {
-        let needs_host = self.grammar.is_some() || self.draws != Draws::One;
+        let needs_host = self.grammar.is_some()
+            || self.draws != Draws::One
+            || self.wants_draft
+            || self.num_drafts_in_flight > 0;
         needs_host && self.num_placeholders > 0
     }
 
     /// Whether the last of `num_scheduled` tokens is the last one known, so that its logits give
     /// the next.
     pub(crate) fn is_sampled_after(&self, num_scheduled: usize) -> bool {
-        self.num_computed + num_scheduled == self.tokens.len() + self.num_placeholders
+        self.num_computed + num_scheduled
+            == self.tokens.len() + self.num_placeholders + self.draft.len()
     }
 
     /// Position that the next sampled token takes.
@@ -241,9 +278,9 @@ impl Sequence {
         self.tokens.len() + self.num_placeholders
     }
 
-    /// Tokens that must not come next.
-    pub(crate) fn banned(&self) -> impl Iterator<Item = TokenId> + '_ {
-        self.stop.banned(self.next_position())
+    /// Tokens that must not come at `position`.
+    pub(crate) fn banned(&self, position: usize) -> impl Iterator<Item = TokenId> + '_ {
+        self.stop.banned(position)
     }
 
     /// Appends `token`, which the target chose. Tells `events` of it, unless the sequence logs its
@@ -336,6 +373,8 @@ impl Sequence {
         self.num_computed = self.num_verified;
         self.num_placeholders = 0;
         self.placeholder_row = None;
+        self.draft.clear();
+        self.num_drafts_in_flight = 0;
     }
 
     /// Whether everything computed has a slot and is known or on its way.
@@ -343,7 +382,8 @@ impl Sequence {
         let (num_computed, num_tokens) = (self.num_computed, self.tokens.len());
         for table in &self.tables {
             let capacity = table.capacity();
-            let is_known = num_computed <= num_tokens + self.num_placeholders;
+            let num_ahead = self.num_placeholders + self.num_drafts_in_flight;
+            let is_known = num_computed <= num_tokens + num_ahead;
             let is_verified = self.num_verified <= num_computed.min(num_tokens);
             if !is_known || !is_verified || num_computed > capacity {
                 let seq = self.id;

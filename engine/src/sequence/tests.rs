@@ -55,6 +55,7 @@ fn with_stop(name: SequenceName, num_prompt: usize, stop: &StopParams) -> Sequen
         prompt_scores: None,
         logprobs: None,
         is_logged: false,
+        verification: crate::Verification::SharedNoise,
     };
     Sequence::new(name, parts)
 }

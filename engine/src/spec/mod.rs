@@ -6,6 +6,7 @@
 //! report.rs      what it did
 //! tree.rs        a draft: a token tree
 //! drafter.rs     what makes drafts on the host
+//! speculator.rs  who drafts for which sequence in a step
 //! ```
 //!
 //! Neighbours: `engine.rs` asks for drafts before it plans a step; `scheduler.rs` clips them to what
@@ -15,10 +16,12 @@ mod config;
 mod drafter;
 mod params;
 mod report;
+mod speculator;
 mod tree;
 
 pub use config::{DraftModelConfig, SpeculationConfig};
 pub use drafter::{DraftContext, Drafter};
 pub use params::{SpecMethod, SpeculationParams, Verification};
 pub use report::SpeculationReport;
+pub(crate) use speculator::Speculator;
 pub use tree::{DraftDraw, DraftNode, DraftTree};

@@ -5,7 +5,7 @@
 
 use crate::block_manager::BlockManager;
 use crate::sampling_rows::{RowPurpose, SamplingRow, TokenBias};
-use crate::scheduler::StepPlan;
+use crate::scheduler::{ScheduledSeq, StepPlan};
 use crate::sequence::Sequence;
 use crate::sequence_store::SequenceStore;
 use crate::token_counts::TokenCount;
@@ -62,6 +62,8 @@ pub struct StepBatch {
     pub mask_words: usize,
     /// One per KV group.
     pub groups: Vec<GroupBatch>,
+    /// Rows of drafts behind which the grammar cannot go on: whoever reaches one ends there.
+    pub(crate) dead_ends: Vec<(u32, GrammarError)>,
     /// In a draft pass: the executor keeps the distributions of its rows until the step is verified.
     pub keeps_distributions: bool,
 }
@@ -84,6 +86,8 @@ pub struct BatchSeq {
     pub generation: Generation,
     /// The request it belongs to.
     pub request: RequestId,
+    /// Index of its entry in the plan: branches of one draft share it.
+    pub planned: u32,
 }
 
 /// One KV group's part of a batch.
@@ -143,16 +147,20 @@ impl StepBatch {
         failures: &mut Vec<MaskFailure>,
     ) {
         self.clear();
-        for (index, scheduled) in plan.scheduled.iter().enumerate() {
+        for (planned, scheduled) in plan.scheduled.iter().enumerate() {
+            let index = self.seqs.len() as u32;
             let sequence = sequences.get_mut(scheduled.seq);
-            self.push_tokens(index as u32, sequence, scheduled.num_scheduled);
-            self.push_rows(index as u32, sequence, scheduled.num_scheduled, failures);
+            self.push_tokens(planned as u32, sequence, scheduled);
+            self.push_rows(index, sequence, scheduled.num_scheduled, failures);
         }
         let block_size = blocks.block_size();
-        let context_len_max = self.context_lens.iter().copied().max().unwrap_or(0) as usize;
-        let blocks_per_seq = context_len_max.div_ceil(block_size);
-        for scheduled in &plan.scheduled {
-            self.push_block_tables(sequences.get(scheduled.seq), blocks_per_seq);
+        let num_places =
+            |scheduled: &ScheduledSeq| scheduled.num_computed + scheduled.num_scheduled;
+        let num_places_max = plan.scheduled.iter().map(num_places).max().unwrap_or(0);
+        let blocks_per_seq = num_places_max.div_ceil(block_size);
+        for index in 0..self.seqs.len() {
+            let sequence = sequences.get(self.seqs[index].seq);
+            self.push_block_tables(sequence, blocks_per_seq);
         }
         for (index, group) in self.groups.iter_mut().enumerate() {
             group.blocks_per_seq = blocks_per_seq;
@@ -173,6 +181,7 @@ impl StepBatch {
         self.tail_offsets.clear();
         self.tail_offsets.push(0);
         self.tails.clear();
+        self.dead_ends.clear();
         self.keeps_distributions = false;
         self.logit_rows.clear();
         self.logit_seqs.clear();
@@ -188,14 +197,10 @@ impl StepBatch {
         }
     }
 
-    fn push_tokens(&mut self, index: u32, sequence: &Sequence, num_scheduled: usize) {
+    /// The known tokens of a sequence and its draft, branch by branch.
+    fn push_tokens(&mut self, planned: u32, sequence: &Sequence, scheduled: &ScheduledSeq) {
         let start = sequence.num_computed;
-        let end = start + num_scheduled;
-        self.seqs.push(BatchSeq {
-            seq: sequence.id,
-            generation: sequence.generation,
-            request: sequence.request,
-        });
+        let end = start + scheduled.num_scheduled - scheduled.num_drafts;
         let num_known = end.min(sequence.tokens.len());
         let known = sequence.tokens.get(start..num_known).unwrap_or_default();
         self.token_ids.extend(known.iter().map(|&TokenId(id)| id));
@@ -212,16 +217,64 @@ impl StepBatch {
             self.token_ids.push(0);
         }
         self.positions.extend(start as u32..end as u32);
-        self.seq_of_token
-            .extend(std::iter::repeat_n(index, num_scheduled));
-        self.query_offsets.push(self.token_ids.len() as u32);
-        self.context_lens.push(end as u32);
-        self.tail_bases.push(end as u32);
-        self.tail_offsets.push(self.tails.len() as u32);
+        let nodes = sequence.draft.nodes();
+        let mut branch_start = 0;
+        loop {
+            let is_apart = |&node: &usize| nodes[node].parent != Some(node as u32 - 1);
+            let branch_end = (branch_start + 1..nodes.len()).find(is_apart);
+            let branch_end = branch_end.unwrap_or(nodes.len());
+            self.token_ids.extend(
+                nodes[branch_start..branch_end]
+                    .iter()
+                    .map(|node| node.token.0),
+            );
+            self.end_branch(planned, sequence, end, branch_start..branch_end);
+            if branch_end == nodes.len() {
+                break;
+            }
+            branch_start = branch_end;
+        }
         for (group, table) in self.groups.iter_mut().zip(&sequence.tables) {
-            let slots = (start as u32..end as u32).map(|p| table.slot_of(Position(p)).0);
+            let places = start as u32..(start + scheduled.num_scheduled) as u32;
+            let slots = places.map(|place| table.slot_of(Position(place)).0);
             group.slot_mapping.extend(slots);
         }
+    }
+
+    /// Closes an entry whose last tokens are the nodes `branch`, behind `base` known tokens.
+    fn end_branch(
+        &mut self,
+        planned: u32,
+        sequence: &Sequence,
+        base: usize,
+        branch: std::ops::Range<usize>,
+    ) {
+        let draft = &sequence.draft;
+        let depth = |node: usize| draft.depth(node as u32);
+        let positions = branch.clone().map(|node| (base + depth(node)) as u32 - 1);
+        self.positions.extend(positions);
+        let context_len = base + branch.clone().last().map_or(0, depth);
+        self.seqs.push(BatchSeq {
+            seq: sequence.id,
+            generation: sequence.generation,
+            request: sequence.request,
+            planned,
+        });
+        let index = self.seqs.len() as u32 - 1;
+        self.seq_of_token.resize(self.token_ids.len(), index);
+        self.query_offsets.push(self.token_ids.len() as u32);
+        self.context_lens.push(context_len as u32);
+        // The first branch lies in order.
+        if branch.start == 0 {
+            self.tail_bases.push(context_len as u32);
+        } else {
+            self.tail_bases.push(base as u32);
+            let first = self.tails.len();
+            let path = draft.path(branch.end as u32 - 1);
+            self.tails.extend(path.map(|node| base as u32 + node));
+            self.tails[first..].reverse();
+        }
+        self.tail_offsets.push(self.tails.len() as u32);
     }
 
     /// One row per group. A table may be longer than the context: surplus blocks stay with a

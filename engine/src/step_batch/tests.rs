@@ -79,6 +79,7 @@ fn parts(index: usize, num_tokens: usize, blocks: &BlockManager) -> SequencePart
         prompt_scores: None,
         logprobs: None,
         is_logged: false,
+        verification: crate::Verification::SharedNoise,
     }
 }
 
@@ -101,6 +102,7 @@ fn planned(sizes: &[(usize, usize, usize)]) -> Planned {
             generation: sequence.generation,
             num_computed,
             num_scheduled,
+            num_drafts: 0,
             has_copies: false,
         });
         plan.num_tokens += num_scheduled;

@@ -7,7 +7,7 @@ use std::ops::Range;
 
 use forerun_engine::{EngineConfig, RowPurpose, StepBatch};
 
-use crate::kv_pool::KvPool;
+use crate::kv_pool::{KvPool, place_of};
 
 /// Panics at the first promise that is broken.
 pub(crate) fn check(config: &EngineConfig, pool: &KvPool, batch: &StepBatch) {
@@ -27,7 +27,10 @@ pub(crate) fn tokens_of(batch: &StepBatch, seq: usize) -> Range<usize> {
 fn check_tokens(config: &EngineConfig, batch: &StepBatch) {
     let (num_tokens, num_seqs) = (batch.num_tokens(), batch.num_seqs());
     assert!((1..=config.step_tokens_max).contains(&num_tokens));
-    assert!((1..=config.step_seqs_max).contains(&num_seqs));
+    let planned: BTreeSet<_> = batch.seqs.iter().map(|entry| entry.planned).collect();
+    assert!((1..=config.step_seqs_max).contains(&planned.len()));
+    assert!(batch.seqs.is_sorted_by_key(|entry| entry.planned));
+    check_tails(batch);
     assert_eq!(batch.query_offsets.len(), num_seqs + 1);
     assert_eq!(batch.query_offsets[0], 0);
     assert_eq!(batch.query_offsets[num_seqs] as usize, num_tokens);
@@ -57,6 +60,23 @@ fn check_tokens(config: &EngineConfig, batch: &StepBatch) {
     }
 }
 
+/// A tail says where the path of an entry lies: behind the known tokens, parents first.
+fn check_tails(batch: &StepBatch) {
+    let num_seqs = batch.num_seqs();
+    assert_eq!(batch.tail_bases.len(), num_seqs);
+    assert_eq!(batch.tail_offsets.len(), num_seqs + 1);
+    assert_eq!(batch.tail_offsets[num_seqs] as usize, batch.tails.len());
+    for seq in 0..num_seqs {
+        let (base, end) = (batch.tail_bases[seq], batch.context_lens[seq]);
+        let tail = batch.tail_offsets[seq] as usize..batch.tail_offsets[seq + 1] as usize;
+        assert_eq!(tail.len() as u32, end - base);
+        let tail = &batch.tails[tail];
+        assert!(tail.is_sorted() && tail.iter().all(|&place| place >= base));
+        let is_first = seq == 0 || batch.seqs[seq].planned != batch.seqs[seq - 1].planned;
+        assert!(is_first == tail.is_empty(), "branches have tails");
+    }
+}
+
 fn check_rows(config: &EngineConfig, batch: &StepBatch) {
     let num_rows = batch.num_logit_rows();
     let lens = [
@@ -77,8 +97,22 @@ fn check_rows(config: &EngineConfig, batch: &StepBatch) {
             RowPurpose::PromptScore { position } => {
                 assert!(sampling.target.is_some() && position == next);
             }
+            RowPurpose::Sample { .. } if sampling.num_drafts > 0 => {
+                let rows = row + 1..row + 1 + sampling.num_drafts as usize;
+                let is_draft = |row| matches!(batch.purposes[row], RowPurpose::Draft { .. });
+                assert!(rows.clone().all(is_draft));
+                assert!(
+                    rows.clone()
+                        .all(|r| batch.logit_rows[r] == token + (r - row) as u32)
+                );
+            }
             RowPurpose::Sample { .. } | RowPurpose::Candidates => {
                 assert!(sampling.target.is_none() && is_last);
+            }
+            RowPurpose::Draft { .. } => {
+                let parent = sampling.parent_row.expect("a draft has a parent") as usize;
+                assert!(parent < row);
+                assert_eq!(batch.sampling[parent].position + 1, sampling.position);
             }
         }
         let history = sampling.history.0 as usize..sampling.history.1 as usize;
@@ -105,7 +139,12 @@ fn check_slots(config: &EngineConfig, pool: &KvPool, batch: &StepBatch, group: u
     for (token, &slot) in arrays.slot_mapping.iter().enumerate() {
         let seq = batch.seq_of_token[token] as usize;
         let slot = slot as usize;
-        assert_eq!(slot, pool.slot(batch, group, seq, batch.positions[token]));
+        let own = place_of(batch, seq, batch.positions[token]);
+        assert_eq!(
+            slot,
+            pool.slot(batch, group, seq, batch.positions[token]),
+            "{own}"
+        );
         assert!(slot >= block_size, "slot {slot} is in the null block");
         assert!(written.insert(slot), "slot {slot} is written twice");
         let block = (slot / block_size) as u32;
@@ -114,9 +153,10 @@ fn check_slots(config: &EngineConfig, pool: &KvPool, batch: &StepBatch, group: u
             let row = &arrays.block_tables[other * width..other * width + num_held];
             row.contains(&block)
         });
-        assert_eq!(
-            holders.collect::<Vec<_>>(),
-            [seq],
+        let owner = batch.seqs[seq].planned;
+        let mut holders = holders.map(|other| batch.seqs[other].planned);
+        assert!(
+            holders.all(|holder| holder == owner),
             "block {block} is shared"
         );
     }

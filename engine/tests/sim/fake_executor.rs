@@ -46,6 +46,8 @@ pub(crate) struct FakeExecutor {
     pub(crate) trace: Trace,
     pub(crate) num_seqs_max_seen: usize,
     pub(crate) num_copies: usize,
+    /// Draft tokens accepted.
+    pub(crate) num_accepted: usize,
     /// Most steps that were in flight at once.
     pub(crate) depth_max_seen: usize,
     /// Requests in the order in which they ran first, since last asked.
@@ -69,6 +71,7 @@ impl FakeExecutor {
             trace: Trace::default(),
             num_seqs_max_seen: 0,
             num_copies: 0,
+            num_accepted: 0,
             depth_max_seen: 0,
             started: Vec::new(),
             has_started: BTreeSet::new(),
@@ -132,6 +135,11 @@ impl FakeExecutor {
             damaged(verdict, batch, row, fault)
         };
         let mut rows: Vec<Row> = (0..batch.num_logit_rows()).map(row).collect();
+        let accepted = walk_drafts(batch, &mut rows);
+        if !matches!(self.canary, Some(Canary::NotCompacted)) {
+            self.pool.compact(batch, &accepted);
+        }
+        self.num_accepted += accepted.iter().map(|(_, path)| path.len()).sum::<usize>();
         match self.canary {
             Some(Canary::SwappedVerdicts) if rows.len() > 1 => rows.swap(0, 1),
             Some(Canary::ShiftedLogprobs) => {
@@ -146,7 +154,7 @@ impl FakeExecutor {
         }
         let token = |row: &Row| match row.0 {
             Verdict::Token(token) => Some(token.0),
-            Verdict::NotFinite => None,
+            Verdict::NotFinite | Verdict::Unreached => None,
         };
         self.previous.swap(0, 1);
         self.previous[0] = rows.iter().map(token).collect();
@@ -220,6 +228,32 @@ impl FakeExecutor {
         }
         self.pool.poison_writes(batch);
     }
+}
+
+/// Follows the verdicts along each draft. Rows that are not on the way become unreached. Returns the
+/// tokens of each anchor and of the accepted drafts behind it.
+fn walk_drafts(batch: &StepBatch, rows: &mut [Row]) -> Vec<(usize, Vec<usize>)> {
+    let mut accepted = Vec::new();
+    for anchor in 0..rows.len() {
+        let drafts = anchor + 1..anchor + 1 + batch.sampling[anchor].num_drafts as usize;
+        let mut path = vec![anchor];
+        for row in drafts.clone() {
+            let last = path[path.len() - 1];
+            let token = TokenId(batch.token_ids[batch.logit_rows[row] as usize]);
+            let is_behind = batch.sampling[row].parent_row == Some(last as u32);
+            if is_behind && rows[last].0 == Verdict::Token(token) {
+                path.push(row);
+            }
+        }
+        for row in drafts {
+            if !path.contains(&row) {
+                rows[row] = (Verdict::Unreached, None);
+            }
+        }
+        let token = |row: &usize| batch.logit_rows[*row] as usize;
+        accepted.push((token(&anchor), path[1..].iter().map(token).collect()));
+    }
+    accepted
 }
 
 /// The numbers of a row, as the model's chain takes them.

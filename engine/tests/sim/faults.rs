@@ -36,12 +36,14 @@ pub(crate) enum Canary {
     HiddenFailure,
     /// Requests reach the engine without their cache keys.
     IgnoredKeys,
+    /// What accepted drafts left stays where it was written.
+    NotCompacted,
     /// A carried token is taken from the step before the right one.
     StaleCarry,
 }
 
 /// Every planted bug by name. Each must be caught.
-pub(crate) const CANARIES: [(&str, Canary); 16] = [
+pub(crate) const CANARIES: [(&str, Canary); 20] = [
     ("copies dropped", Canary::Batch(drop_copies)),
     ("carried row off by one", Canary::Batch(shift_carried)),
     ("carried token of an older step", Canary::StaleCarry),
@@ -64,6 +66,13 @@ pub(crate) const CANARIES: [(&str, Canary); 16] = [
     ("keys and values of another token", Canary::WrongToken),
     ("a failed step that counts", Canary::HiddenFailure),
     ("tenants share a cache", Canary::IgnoredKeys),
+    ("accepted drafts are not moved", Canary::NotCompacted),
+    ("branches see their neighbours", Canary::Batch(drop_tails)),
+    (
+        "history without the drafts before it",
+        Canary::Batch(forget_path),
+    ),
+    ("noise of drafts off by one", Canary::Batch(shift_noise)),
 ];
 
 fn drop_copies(batch: &mut StepBatch) {
@@ -126,6 +135,26 @@ fn count_twice(batch: &mut StepBatch) {
 fn drop_bias(batch: &mut StepBatch) {
     for row in &mut batch.sampling {
         row.bias = (0, 0);
+    }
+}
+
+fn drop_tails(batch: &mut StepBatch) {
+    batch.tails.clear();
+    batch.tail_offsets.fill(0);
+    batch.tail_bases.clone_from(&batch.context_lens);
+}
+
+fn forget_path(batch: &mut StepBatch) {
+    for row in 0..batch.sampling.len() {
+        if let Some(parent) = batch.sampling[row].parent_row {
+            batch.sampling[row].history = batch.sampling[parent as usize].history;
+        }
+    }
+}
+
+fn shift_noise(batch: &mut StepBatch) {
+    for row in &mut batch.sampling {
+        row.position += u32::from(row.parent_row.is_some());
     }
 }
 

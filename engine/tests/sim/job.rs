@@ -86,6 +86,7 @@ impl Progress {
     pub(crate) fn take(&mut self, event: &Event<'_>) {
         assert!(self.usage.is_none(), "{event:?} comes after the end");
         match *event {
+            Event::Draft { .. } => {}
             Event::PromptToken {
                 token, logprobs, ..
             } => {

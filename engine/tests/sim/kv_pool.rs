@@ -31,6 +31,14 @@ struct Group {
     window: Option<usize>,
 }
 
+/// Where the keys and values of a position lie among the slots of entry `seq`.
+pub(crate) fn place_of(batch: &StepBatch, seq: usize, position: u32) -> u32 {
+    match position.checked_sub(batch.tail_bases[seq]) {
+        None => position,
+        Some(offset) => batch.tails[(batch.tail_offsets[seq] + offset) as usize],
+    }
+}
+
 /// The slots of every KV group.
 #[derive(Clone, Debug)]
 pub(crate) struct KvPool {
@@ -53,13 +61,14 @@ impl KvPool {
     /// Slot of `position` by the table of sequence `seq` in group `group` of the batch.
     pub(crate) fn slot(&self, batch: &StepBatch, group: usize, seq: usize, position: u32) -> usize {
         let arrays = &batch.groups[group];
-        let logical = position as usize / self.block_size;
+        let place = place_of(batch, seq, position);
+        let logical = place as usize / self.block_size;
         assert!(
             logical < arrays.blocks_per_seq,
-            "position {position} is past the block table"
+            "place {place} is past the block table"
         );
         let block = arrays.block_tables[seq * arrays.blocks_per_seq + logical] as usize;
-        block * self.block_size + position as usize % self.block_size
+        block * self.block_size + place as usize % self.block_size
     }
 
     /// Block copies, all read before any is written.
@@ -70,6 +79,19 @@ impl KvPool {
                 let range = |block: usize| block * self.block_size..(block + 1) * self.block_size;
                 let from = &before[range(source.index())];
                 group.slots[range(destination.index())].copy_from_slice(from);
+            }
+        }
+    }
+
+    /// Moves what the accepted tokens of drafts left to where it lies after a plain decode.
+    pub(crate) fn compact(&mut self, batch: &StepBatch, accepted: &[(usize, Vec<usize>)]) {
+        for (group, arrays) in self.groups.iter_mut().zip(&batch.groups) {
+            for (anchor, path) in accepted {
+                for (index, &token) in path.iter().enumerate() {
+                    let from = arrays.slot_mapping[token] as usize;
+                    let to = arrays.slot_mapping[anchor + 1 + index] as usize;
+                    group.slots[to] = group.slots[from];
+                }
             }
         }
     }

@@ -29,6 +29,7 @@ mod kv_pool;
 mod oracle;
 mod regressions;
 mod scenarios;
+mod scripted_drafter;
 mod seeds;
 mod simulate;
 mod trace;

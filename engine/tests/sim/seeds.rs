@@ -55,6 +55,7 @@ fn every_request_of_a_random_workload_ends_once_and_as_it_does_alone() {
         total.num_preemptions += outcome.num_preemptions;
         total.num_copies += outcome.num_copies;
         total.num_cached += outcome.num_cached;
+        total.num_accepted += outcome.num_accepted;
         num_overlapping += u64::from(outcome.has_overlap);
     }
     println!("{count} seeds from {start}: {total:?}, {num_overlapping} with steps in flight");
@@ -64,6 +65,7 @@ fn every_request_of_a_random_workload_ends_once_and_as_it_does_alone() {
     assert!(total.num_preemptions >= count / 4, "pools are too ample");
     assert!(total.num_copies >= count / 4, "blocks are not shared");
     assert!(total.num_cached >= count, "prefixes do not come again");
+    assert!(total.num_accepted >= 10 * count, "drafts are not accepted");
     assert!(num_overlapping as usize >= count / 4);
 }
 

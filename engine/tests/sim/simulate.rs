@@ -20,6 +20,8 @@ pub(crate) struct Outcome {
     pub(crate) num_preemptions: usize,
     pub(crate) num_copies: usize,
     pub(crate) num_cached: usize,
+    /// Draft tokens accepted.
+    pub(crate) num_accepted: usize,
     /// Whether two steps were in flight at once.
     pub(crate) has_overlap: bool,
 }
@@ -195,6 +197,7 @@ impl Simulation {
             num_requests: self.world.jobs.len(),
             num_preemptions: self.world.num_preemptions,
             num_copies: executor.num_copies,
+            num_accepted: executor.num_accepted,
             num_cached: usages.map(|usage| usage.cached_tokens).sum(),
             has_overlap: executor.depth_max_seen > 1,
         }

@@ -5,7 +5,8 @@
 use forerun_engine::{
     BeamParams, CacheKeys, EngineConfig, ExecutorError, FailureScope, KvGroupConfig, LogprobsKind,
     LogprobsParams, OutputParams, PrefixCacheConfig, PrefixGranularity, Request, RequestId,
-    SamplingParams, SchedulingConfig, SchedulingPolicy, StopParams, TokenId, WaitReason,
+    SamplingParams, SchedulingConfig, SchedulingPolicy, SpecMethod, SpeculationConfig,
+    SpeculationParams, StopParams, TokenId, WaitReason,
 };
 
 use crate::fake_grammar::FakeGrammar;
@@ -21,6 +22,11 @@ impl Random {
     pub(crate) fn within(&mut self, low: usize, high: usize) -> usize {
         self.0 = mix(self.0, 1);
         low + (self.0 % (high - low) as u64) as usize
+    }
+
+    /// Others, without using any up: what was added later leaves older seeds as they were.
+    fn aside(&self, what: u64) -> Self {
+        Self(mix(self.0, 1000 + what))
     }
 
     pub(crate) fn one_in(&mut self, n: usize) -> bool {
@@ -53,6 +59,7 @@ pub(crate) struct Shape {
     has_logprobs: bool,
     has_nan: bool,
     has_tenants: bool,
+    has_drafts: bool,
 }
 
 impl Shape {
@@ -71,6 +78,7 @@ impl Shape {
             has_logprobs: random.one_in(3),
             has_nan: random.one_in(4),
             has_tenants: random.one_in(3),
+            has_drafts: random.aside(1).one_in(2),
         }
     }
 }
@@ -114,7 +122,10 @@ pub(crate) fn config(random: &mut Random) -> EngineConfig {
             .collect(),
         prefix_cache,
         scheduling,
-        speculation: SpeculationConfig::default(),
+        speculation: SpeculationConfig {
+            num_tokens_max: random.aside(2).within(1, 10) as u32,
+            ..SpeculationConfig::default()
+        },
     }
 }
 
@@ -139,6 +150,7 @@ impl Workload<'_> {
             priority: self.random.within(0, 3) as i32 - 1,
             cache_keys: self.keys(),
             waits_for: None,
+            speculation: self.speculation(),
         };
         let vocab_size = self.config.vocab_size;
         let has_grammar = self.shape.has_grammars && self.random.one_in(3);
@@ -290,6 +302,16 @@ impl Workload<'_> {
             output.prompt_logprobs = Some(num_top as u32);
         }
         output
+    }
+
+    fn speculation(&self) -> SpeculationParams {
+        let mut random = self.random.aside(3);
+        let is_drafted = self.shape.has_drafts && !random.one_in(4);
+        SpeculationParams {
+            method: is_drafted.then_some(SpecMethod::Custom),
+            num_tokens: random.one_in(3).then(|| random.within(0, 5) as u32),
+            ..SpeculationParams::default()
+        }
     }
 
     fn keys(&mut self) -> CacheKeys {

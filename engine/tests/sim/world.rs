@@ -8,13 +8,15 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use forerun_engine::{
     AdmissionError, Engine, EngineConfig, Event, FailureCause, FinishReason, Promotion, Request,
-    RequestId, SchedulingPolicy, Timestamp, WaitReason,
+    RequestId, SchedulingPolicy, SpecMethod, Timestamp, WaitReason,
 };
 
 use crate::fake_executor::FakeExecutor;
 use crate::fake_model::FakeVocabulary;
 use crate::faults::Canary;
-use crate::job::{Job, Progress};
+use crate::job::{Job, Progress, SampleOutput};
+use crate::oracle;
+use crate::scripted_drafter::{Answers, ScriptedDrafter};
 use crate::trace::Trace;
 
 pub(crate) type FakeEngine = Engine<FakeExecutor, FakeVocabulary>;
@@ -34,6 +36,8 @@ pub(crate) struct World {
     pub(crate) num_preemptions: usize,
     pub(crate) now: u64,
     pub(crate) trace: Trace,
+    /// What the scripted drafter knows.
+    answers: Answers,
     waiting: BTreeMap<RequestId, Waiting>,
     parked: BTreeSet<RequestId>,
     num_steps: u64,
@@ -42,7 +46,14 @@ pub(crate) struct World {
 impl World {
     pub(crate) fn new(config: EngineConfig) -> Self {
         let executor = FakeExecutor::new(&config);
-        let engine = Engine::new(config, executor, FakeVocabulary).unwrap();
+        let vocab_size = config.vocab_size;
+        let mut engine = Engine::new(config, executor, FakeVocabulary).unwrap();
+        let answers = Answers::default();
+        engine.set_drafter(Box::new(ScriptedDrafter {
+            answers: answers.clone(),
+            vocab_size,
+            seed: 7,
+        }));
         Self {
             engine,
             jobs: BTreeMap::new(),
@@ -50,6 +61,7 @@ impl World {
             num_preemptions: 0,
             now: 0,
             trace: Trace::default(),
+            answers,
             waiting: BTreeMap::new(),
             parked: BTreeSet::new(),
             num_steps: 0,
@@ -73,6 +85,9 @@ impl World {
         let id = self.engine.add_request(request, Timestamp(self.now))?;
         let executor = self.engine.executor_mut();
         executor.tenants.insert(id, job.tenant());
+        if job.request.speculation.method == Some(SpecMethod::Custom) {
+            self.tell_drafter(id, &job);
+        }
         self.jobs.insert(id, job);
         self.progress.insert(id, Progress::new(num_samples));
         if is_ready {
@@ -82,6 +97,17 @@ impl World {
         }
         self.engine.check_integrity().unwrap();
         Ok(id)
+    }
+
+    fn tell_drafter(&mut self, id: RequestId, job: &Job) {
+        let answer = oracle::answer(job, self.engine.config());
+        let whole = |sample: &SampleOutput| {
+            let mut tokens = job.request.prompt.clone();
+            tokens.extend(&sample.tokens);
+            tokens
+        };
+        let whole = answer.drawn.iter().map(whole).collect();
+        self.answers.lock().unwrap().insert(id, whole);
     }
 
     pub(crate) fn try_add(&mut self, request: Request) -> Result<RequestId, AdmissionError> {
@@ -152,6 +178,7 @@ impl World {
         let num_steps_run = self.engine.executor().trace.num_steps;
         for event in self.engine.step(Timestamp(self.now)).iter() {
             let (Event::PromptToken { request, .. }
+            | Event::Draft { request, .. }
             | Event::Token { request, .. }
             | Event::SampleFinished { request, .. }
             | Event::Finished { request, .. }) = event;
