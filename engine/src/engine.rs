@@ -158,6 +158,7 @@ impl<E: Executor, V: Vocabulary> Engine<E, V> {
         }
         self.note_plan(&plan);
         self.blocks.reset_cache();
+        self.speculator.reset();
     }
 
     /// Keeps what the cache has of a prefix from being evicted until `expires_at`, or for ever.

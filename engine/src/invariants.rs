@@ -14,6 +14,9 @@ impl<E: Executor, V: Vocabulary> Engine<E, V> {
     pub fn check_integrity(&self) -> Result<(), IntegrityError> {
         let all_tables: Vec<_> = self.sequences.iter().map(|s| s.tables.as_slice()).collect();
         self.blocks.check_integrity(&all_tables)?;
+        if let Some(cache) = &self.speculator.draft_cache {
+            cache.check_integrity()?;
+        }
         self.check_queues()?;
         self.check_requests()?;
         self.check_in_flight()

@@ -74,6 +74,20 @@ impl BlockManager {
         Ok(())
     }
 
+    /// Whether [`Self::reserve`] would copy blocks that others hold too.
+    pub(crate) fn needs_copies(
+        &self,
+        tables: &[BlockTable],
+        first_written: usize,
+        num_tokens: usize,
+    ) -> bool {
+        let groups = self.groups.iter().zip(tables);
+        groups.into_iter().any(|(state, table)| {
+            let written = table.held_range(first_written, num_tokens);
+            state.num_shared(table, written) > 0
+        })
+    }
+
     /// Copies of whole blocks in group `group`, as (source, destination), to be made before the
     /// next step writes: all those scheduled since [`BlockManager::release_copy_sources`].
     ///

@@ -6,6 +6,7 @@
 //! report.rs      what it did
 //! tree.rs        a draft: a token tree
 //! drafter.rs     what makes drafts on the host
+//! device_drafter.rs, draft_cache.rs, draft_pass.rs  drafts of models
 //! speculator.rs  who drafts for which sequence in a step
 //! ```
 //!
@@ -13,6 +14,9 @@
 //! fits; `step_batch/` lays them out; `commit.rs` walks the verdicts along them.
 
 mod config;
+mod device_drafter;
+mod draft_cache;
+mod draft_pass;
 mod drafter;
 mod params;
 mod report;

@@ -25,6 +25,8 @@ pub struct SpeculationReport {
     pub draft_us: u64,
     /// Time of its decode passes with drafts, shared by the sequences of a step.
     pub verify_us: u64,
+    /// Drafts that a model failed to make.
+    pub failures: u64,
     /// Why there was no speculation although it was asked for.
     pub refused: Option<&'static str>,
 }

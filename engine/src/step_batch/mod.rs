@@ -9,7 +9,7 @@ use crate::scheduler::{ScheduledSeq, StepPlan};
 use crate::sequence::Sequence;
 use crate::sequence_store::SequenceStore;
 use crate::token_counts::TokenCount;
-use crate::{BlockId, Generation, GrammarError, Position, RequestId, SeqId, TokenId};
+use crate::{BlockId, BlockTable, Generation, GrammarError, Position, RequestId, SeqId, TokenId};
 
 /// One ragged batch: T tokens of S sequences, R of which get logits. Reused from step to step, so
 /// that building it does not allocate once it has grown.
@@ -160,7 +160,7 @@ impl StepBatch {
         let blocks_per_seq = num_places_max.div_ceil(block_size);
         for index in 0..self.seqs.len() {
             let sequence = sequences.get(self.seqs[index].seq);
-            self.push_block_tables(sequence, blocks_per_seq);
+            self.push_block_tables(&sequence.tables, blocks_per_seq);
         }
         for (index, group) in self.groups.iter_mut().enumerate() {
             group.blocks_per_seq = blocks_per_seq;
@@ -168,7 +168,7 @@ impl StepBatch {
         }
     }
 
-    fn clear(&mut self) {
+    pub(crate) fn clear(&mut self) {
         self.seqs.clear();
         self.token_ids.clear();
         self.carried.clear();
@@ -279,8 +279,8 @@ impl StepBatch {
 
     /// One row per group. A table may be longer than the context: surplus blocks stay with a
     /// sequence after an aborted step, and are of no concern to kernels.
-    fn push_block_tables(&mut self, sequence: &Sequence, blocks_per_seq: usize) {
-        for (group, table) in self.groups.iter_mut().zip(&sequence.tables) {
+    pub(crate) fn push_block_tables(&mut self, tables: &[BlockTable], blocks_per_seq: usize) {
+        for (group, table) in self.groups.iter_mut().zip(tables) {
             let blocks = table.blocks();
             let row_end = group.block_tables.len() + blocks_per_seq;
             let num_read = blocks.len().min(blocks_per_seq);

@@ -19,6 +19,29 @@ pub(crate) fn check(config: &EngineConfig, pool: &KvPool, batch: &StepBatch) {
     }
 }
 
+/// Panics at the first promise that a draft pass breaks. Its groups are those of `config`.
+pub(crate) fn check_pass(config: &EngineConfig, pool: &KvPool, batch: &StepBatch) {
+    assert!(batch.num_tokens() <= config.step_tokens_max);
+    assert_eq!(batch.query_offsets.len(), batch.num_seqs() + 1);
+    check_tails(batch);
+    for (seq, context_len) in batch.context_lens.iter().enumerate() {
+        let tokens = tokens_of(batch, seq);
+        let end = batch.positions[tokens.end - 1] + 1;
+        assert_eq!(*context_len, end);
+        assert_eq!(batch.positions[tokens.start] + tokens.len() as u32, end);
+    }
+    for row in 0..batch.num_logit_rows() {
+        let (token, seq) = (batch.logit_rows[row], batch.logit_seqs[row] as usize);
+        assert_eq!(token + 1, batch.query_offsets[seq + 1], "the newest token");
+        let next = batch.positions[token as usize] + 1;
+        assert_eq!(batch.sampling[row].position, next);
+    }
+    for group in 0..batch.groups.len() {
+        check_slots(config, pool, batch, group);
+        check_copies(config, batch, group);
+    }
+}
+
 /// Tokens of sequence `seq`.
 pub(crate) fn tokens_of(batch: &StepBatch, seq: usize) -> Range<usize> {
     batch.query_offsets[seq] as usize..batch.query_offsets[seq + 1] as usize

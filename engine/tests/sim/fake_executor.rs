@@ -6,8 +6,8 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use forerun_engine::{
-    EngineConfig, Executor, ExecutorError, LogprobsKind, RequestId, SamplingParams, SamplingRow,
-    StepBatch, StepOutput, TokenId, Verdict,
+    DraftSource, EngineConfig, Executor, ExecutorError, FailureScope, LogprobsKind, RequestId,
+    SamplingParams, SamplingRow, StepBatch, StepOutput, TokenId, Verdict,
 };
 
 use crate::batch_checks;
@@ -30,6 +30,16 @@ struct Pending {
 pub(crate) struct FakeExecutor {
     config: EngineConfig,
     pool: KvPool,
+    /// With the groups of the draft model.
+    draft_config: EngineConfig,
+    draft_pool: KvPool,
+    /// Rows of draft passes that were not collected.
+    draft_rows: VecDeque<Vec<Verdict>>,
+    /// Rows of the last draft pass.
+    previous_drafts: Vec<Option<u32>>,
+    /// Draft passes that fail: every so many.
+    pub(crate) draft_failures: Option<u64>,
+    pub(crate) num_passes: u64,
     pending: VecDeque<Pending>,
     /// What the step before the next one to be computed decided, and the one before that.
     previous: [Vec<Option<u32>>; 2],
@@ -57,7 +67,17 @@ pub(crate) struct FakeExecutor {
 
 impl FakeExecutor {
     pub(crate) fn new(config: &EngineConfig) -> Self {
+        let mut draft_config = config.clone();
+        if let Some(draft_model) = &config.speculation.draft_model {
+            draft_config.groups.clone_from(&draft_model.groups);
+        }
         Self {
+            draft_pool: KvPool::new(&draft_config),
+            draft_config,
+            draft_rows: VecDeque::new(),
+            previous_drafts: Vec::new(),
+            draft_failures: None,
+            num_passes: 0,
             pool: KvPool::new(config),
             config: config.clone(),
             pending: VecDeque::new(),
@@ -161,6 +181,53 @@ impl FakeExecutor {
         rows
     }
 
+    /// Tokens of a draft pass, those that the pass before decides filled in.
+    fn draft_ids(&self, batch: &StepBatch) -> Vec<u32> {
+        let mut ids = batch.token_ids.clone();
+        for carried in &batch.carried {
+            let token = self.previous_drafts[carried.row as usize];
+            ids[carried.token as usize] = token.unwrap_or(u32::MAX - 1);
+        }
+        ids
+    }
+
+    fn draft_pass(&mut self, batch: &StepBatch) -> Vec<Verdict> {
+        batch_checks::check_pass(&self.draft_config, &self.draft_pool, batch);
+        let (ids, tenants) = (self.draft_ids(batch), self.tenants_of(batch));
+        self.draft_pool.copy_blocks(batch);
+        self.draft_pool.write(batch, &ids, &tenants);
+        self.draft_pool.check_visible(batch, &tenants);
+        self.guesses(&self.draft_pool, batch, &ids)
+    }
+
+    fn layer_pass(&mut self, batch: &StepBatch) -> Vec<Verdict> {
+        batch_checks::check_pass(&self.config, &self.pool, batch);
+        let (ids, tenants) = (self.draft_ids(batch), self.tenants_of(batch));
+        self.pool.write(batch, &ids, &tenants);
+        let rows = self.guesses(&self.pool, batch, &ids);
+        self.pool.mark_partial(batch);
+        rows
+    }
+
+    /// Often what the target will say.
+    fn guesses(&self, pool: &KvPool, batch: &StepBatch, ids: &[u32]) -> Vec<Verdict> {
+        let guess = |row: usize| {
+            let token = batch.logit_rows[row] as usize;
+            let hash = pool.attend(
+                batch,
+                batch.seq_of_token[token] as usize,
+                batch.positions[token],
+                |entry| entry.state,
+            );
+            if mix(hash, 77).is_multiple_of(4) {
+                let any = mix(hash, 78) % (self.config.vocab_size as u64);
+                return Verdict::Token(TokenId(any as u32));
+            }
+            self.row_of_hash(batch, row, ids, hash, &|_| None).0
+        };
+        (0..batch.num_logit_rows()).map(guess).collect()
+    }
+
     fn row(
         &self,
         batch: &StepBatch,
@@ -168,11 +235,23 @@ impl FakeExecutor {
         ids: &[u32],
         carried: &dyn Fn(u32) -> Option<u32>,
     ) -> Row {
-        let vocab_size = self.config.vocab_size;
         let token = batch.logit_rows[row] as usize;
         let seq = batch.seq_of_token[token] as usize;
         let position = batch.positions[token];
         let hash = self.pool.attend(batch, seq, position, |entry| entry.state);
+        self.row_of_hash(batch, row, ids, hash, carried)
+    }
+
+    fn row_of_hash(
+        &self,
+        batch: &StepBatch,
+        row: usize,
+        ids: &[u32],
+        hash: u64,
+        carried: &dyn Fn(u32) -> Option<u32>,
+    ) -> Row {
+        let vocab_size = self.config.vocab_size;
+        let token = batch.logit_rows[row] as usize;
         if Some(ids[token]) == nan_token(vocab_size) {
             return (Verdict::NotFinite, None);
         }
@@ -356,5 +435,41 @@ impl Executor for FakeExecutor {
 
     fn steps_in_flight_max(&self) -> usize {
         self.depth
+    }
+
+    fn submit_draft(
+        &mut self,
+        source: DraftSource,
+        batch: &StepBatch,
+    ) -> Result<(), ExecutorError> {
+        self.compute_all();
+        self.num_passes += 1;
+        let num_passes = self.num_passes;
+        let is_failing = |every: u64| num_passes.is_multiple_of(every);
+        let rows = match source {
+            DraftSource::DraftModel => self.draft_pass(batch),
+            DraftSource::LayerSkip => self.layer_pass(batch),
+        };
+        if self.draft_failures.is_some_and(is_failing) {
+            return Err(ExecutorError {
+                scope: FailureScope::All,
+                message: "a planted failure of a draft pass".into(),
+            });
+        }
+        let token = |row: &Verdict| match row {
+            Verdict::Token(token) => Some(token.0),
+            Verdict::NotFinite | Verdict::Unreached => None,
+        };
+        self.previous_drafts = rows.iter().map(token).collect();
+        self.draft_rows.push_back(rows);
+        Ok(())
+    }
+
+    fn collect_draft(&mut self, output: &mut StepOutput) -> Result<(), ExecutorError> {
+        let rows = self.draft_rows.pop_front();
+        for verdict in rows.expect("a draft pass was submitted") {
+            output.push(verdict);
+        }
+        Ok(())
     }
 }

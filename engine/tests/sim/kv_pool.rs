@@ -15,6 +15,8 @@ pub(crate) struct Entry {
     pub(crate) tenant: u64,
     /// Layer two: a hash of what the token saw when it was computed.
     pub(crate) state: u64,
+    /// Only the first layers wrote it: of no use to the whole model.
+    pub(crate) is_partial: bool,
 }
 
 /// What stands where a failed step was to write.
@@ -23,6 +25,7 @@ const POISON: Entry = Entry {
     position: u32::MAX,
     tenant: u64::MAX,
     state: u64::MAX,
+    is_partial: false,
 };
 
 #[derive(Clone, Debug)]
@@ -124,6 +127,7 @@ impl KvPool {
                     position: batch.positions[token],
                     tenant: tenants[batch.seq_of_token[token] as usize],
                     state: 0,
+                    is_partial: false,
                 });
             }
         }
@@ -134,6 +138,16 @@ impl KvPool {
             for (group, arrays) in self.groups.iter_mut().zip(&batch.groups) {
                 let entry = group.slots[arrays.slot_mapping[token] as usize].as_mut();
                 entry.expect("written above").state = state;
+            }
+        }
+    }
+
+    /// What was just written comes of the first layers alone.
+    pub(crate) fn mark_partial(&mut self, batch: &StepBatch) {
+        for (group, arrays) in self.groups.iter_mut().zip(&batch.groups) {
+            for &slot in &arrays.slot_mapping {
+                let entry = group.slots[slot as usize].as_mut();
+                entry.expect("just written").is_partial = true;
             }
         }
     }
@@ -172,6 +186,7 @@ impl KvPool {
                     let slot = self.slot(batch, index, seq, position);
                     let entry = group.slots[slot].expect("a slot is read that nobody wrote");
                     assert_eq!(entry.position, position, "somebody else's slot {slot}");
+                    assert!(!entry.is_partial, "layers of slot {slot} are missing");
                     assert_eq!(entry.tenant, tenant, "another tenant's slot {slot}");
                 }
             }

@@ -3,10 +3,10 @@
 //! Neighbours: `simulate.rs` sends what is made here.
 
 use forerun_engine::{
-    BeamParams, CacheKeys, EngineConfig, ExecutorError, FailureScope, KvGroupConfig, LogprobsKind,
-    LogprobsParams, OutputParams, PrefixCacheConfig, PrefixGranularity, Request, RequestId,
-    SamplingParams, SchedulingConfig, SchedulingPolicy, SpecMethod, SpeculationConfig,
-    SpeculationParams, StopParams, TokenId, WaitReason,
+    BeamParams, CacheKeys, DraftModelConfig, EngineConfig, ExecutorError, FailureScope,
+    KvGroupConfig, LogprobsKind, LogprobsParams, OutputParams, PrefixCacheConfig,
+    PrefixGranularity, Request, RequestId, SamplingParams, SchedulingConfig, SchedulingPolicy,
+    SpecMethod, SpeculationConfig, SpeculationParams, StopParams, TokenId, WaitReason,
 };
 
 use crate::fake_grammar::FakeGrammar;
@@ -110,9 +110,24 @@ pub(crate) fn config(random: &mut Random) -> EngineConfig {
         wait_steps_max: random.pick(&[8, 30, 10_000, 10_000]),
         steps_in_flight_max: random.pick(&[1, 2, 2]),
     };
+    let groups: Vec<_> = (0..random.within(1, 3)).map(|_| group(random)).collect();
+    let mut aside = random.aside(2);
+    // The draft model sees what the target sees, and has less room.
+    let draft_groups = groups.iter().map(|group| KvGroupConfig {
+        num_blocks: 2 + aside.within(0, group.num_blocks),
+        window: group.window,
+    });
+    let speculation = SpeculationConfig {
+        draft_model: Some(DraftModelConfig {
+            groups: draft_groups.collect(),
+            max_seq_len: aside.within(8, 70),
+        }),
+        num_tokens_max: aside.within(1, 10) as u32,
+        ..SpeculationConfig::default()
+    };
     EngineConfig {
         block_size,
-        groups: (0..random.within(1, 3)).map(|_| group(random)).collect(),
+        groups,
         step_tokens_max: step_seqs_max + random.within(0, 40),
         step_seqs_max,
         max_seq_len: random.within(8, 70),
@@ -122,10 +137,7 @@ pub(crate) fn config(random: &mut Random) -> EngineConfig {
             .collect(),
         prefix_cache,
         scheduling,
-        speculation: SpeculationConfig {
-            num_tokens_max: random.aside(2).within(1, 10) as u32,
-            ..SpeculationConfig::default()
-        },
+        speculation,
     }
 }
 
@@ -307,8 +319,14 @@ impl Workload<'_> {
     fn speculation(&self) -> SpeculationParams {
         let mut random = self.random.aside(3);
         let is_drafted = self.shape.has_drafts && !random.one_in(4);
+        let methods = [
+            SpecMethod::Custom,
+            SpecMethod::Custom,
+            SpecMethod::DraftModel,
+            SpecMethod::LayerSkip,
+        ];
         SpeculationParams {
-            method: is_drafted.then_some(SpecMethod::Custom),
+            method: is_drafted.then(|| random.pick(&methods)),
             num_tokens: random.one_in(3).then(|| random.within(0, 5) as u32),
             ..SpeculationParams::default()
         }
