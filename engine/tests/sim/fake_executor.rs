@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use forerun_engine::{
     DraftSource, EngineConfig, Executor, ExecutorError, FailureScope, LogprobsKind, RequestId,
-    SamplingParams, SamplingRow, StepBatch, StepOutput, TokenId, Verdict,
+    RowPurpose, SamplingParams, SamplingRow, SeqId, StepBatch, StepOutput, TokenId, Verdict,
 };
 
 use crate::batch_checks;
@@ -40,6 +40,8 @@ pub(crate) struct FakeExecutor {
     /// Draft passes that fail: every so many.
     pub(crate) draft_failures: Option<u64>,
     pub(crate) num_passes: u64,
+    /// Tokens of sequences by position, as far as steps ran them and drafts were accepted.
+    committed: BTreeMap<(RequestId, SeqId), BTreeMap<u32, u32>>,
     pending: VecDeque<Pending>,
     /// What the step before the next one to be computed decided, and the one before that.
     previous: [Vec<Option<u32>>; 2],
@@ -78,6 +80,7 @@ impl FakeExecutor {
             previous_drafts: Vec::new(),
             draft_failures: None,
             num_passes: 0,
+            committed: BTreeMap::new(),
             pool: KvPool::new(config),
             config: config.clone(),
             pending: VecDeque::new(),
@@ -156,6 +159,7 @@ impl FakeExecutor {
         };
         let mut rows: Vec<Row> = (0..batch.num_logit_rows()).map(row).collect();
         let accepted = walk_drafts(batch, &mut rows);
+        self.note_committed(batch, &ids, &accepted);
         if !matches!(self.canary, Some(Canary::NotCompacted)) {
             self.pool.compact(batch, &accepted);
         }
@@ -181,6 +185,25 @@ impl FakeExecutor {
         rows
     }
 
+    /// What the sequences of a batch hold for good.
+    fn note_committed(&mut self, batch: &StepBatch, ids: &[u32], accepted: &[(usize, Vec<usize>)]) {
+        let drafts = batch.purposes.iter().zip(&batch.logit_rows);
+        let drafts: BTreeSet<_> = drafts
+            .filter(|(purpose, _)| matches!(purpose, RowPurpose::Draft { .. }))
+            .map(|(_, &token)| token as usize)
+            .collect();
+        let known = (0..ids.len()).filter(|token| !drafts.contains(token));
+        let accepted = accepted.iter().flat_map(|(_, path)| path.iter().copied());
+        for token in known.chain(accepted) {
+            let entry = batch.seqs[batch.seq_of_token[token] as usize];
+            let committed = self
+                .committed
+                .entry((entry.request, entry.seq))
+                .or_default();
+            committed.insert(batch.positions[token], ids[token]);
+        }
+    }
+
     /// Tokens of a draft pass, those that the pass before decides filled in.
     fn draft_ids(&self, batch: &StepBatch) -> Vec<u32> {
         let mut ids = batch.token_ids.clone();
@@ -197,6 +220,7 @@ impl FakeExecutor {
         self.draft_pool.copy_blocks(batch);
         self.draft_pool.write(batch, &ids, &tenants);
         self.draft_pool.check_visible(batch, &tenants);
+        self.draft_pool.check_tokens(batch, &self.committed);
         self.guesses(&self.draft_pool, batch, &ids)
     }
 

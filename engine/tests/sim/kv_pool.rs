@@ -2,7 +2,9 @@
 //!
 //! Neighbours: `fake_executor.rs` writes and reads it through the block tables of a batch.
 
-use forerun_engine::{EngineConfig, StepBatch};
+use std::collections::BTreeMap;
+
+use forerun_engine::{EngineConfig, RequestId, SeqId, StepBatch};
 
 use crate::fake_model::{see, visible};
 
@@ -138,6 +140,30 @@ impl KvPool {
             for (group, arrays) in self.groups.iter_mut().zip(&batch.groups) {
                 let entry = group.slots[arrays.slot_mapping[token] as usize].as_mut();
                 entry.expect("written above").state = state;
+            }
+        }
+    }
+
+    /// What a draft pass sees of the tokens that are committed is what they are.
+    pub(crate) fn check_tokens(
+        &self,
+        batch: &StepBatch,
+        committed: &BTreeMap<(RequestId, SeqId), BTreeMap<u32, u32>>,
+    ) {
+        for (seq, entry) in batch.seqs.iter().enumerate() {
+            let Some(tokens) = committed.get(&(entry.request, entry.seq)) else {
+                continue;
+            };
+            let last = batch.context_lens[seq] - 1;
+            for (index, group) in self.groups.iter().enumerate() {
+                for position in visible(last, group.window) {
+                    let slot = self.slot(batch, index, seq, position);
+                    let found = group.slots[slot].expect("written").token;
+                    // Behind them lie guesses.
+                    if let Some(&expected) = tokens.get(&position) {
+                        assert_eq!(found, expected, "drafts from garbage at {position}");
+                    }
+                }
             }
         }
     }
