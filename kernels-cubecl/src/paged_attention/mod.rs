@@ -9,7 +9,11 @@
 //! | query_offsets | `[S + 1]` | u32 | step | prefix sums of scheduled tokens, last = T |
 //! | context_lens | `[S]` | u32 | step | computed + scheduled, `1 ..= B_max * B` |
 //! | block_tables | `[S, B_max]` | u32 | step | `< N`; entries past the context, and before every window, are not read |
+//! | tails | | u32 | step | where positions from a tail base on lie: see [`crate::step_inputs`] |
 //! | output | `[T, H * D]` | f32 | contiguous | every live row written |
+//!
+//! Tiles, windows and RoPE go by position and never by place, so that a branch of a draft tree has
+//! the bits of the same tokens in order.
 //!
 //! Query head h reads kv head `h / (H / G)`. B is a power of two, at most 256.
 //!

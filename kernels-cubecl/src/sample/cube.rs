@@ -110,6 +110,8 @@ fn sample_kernel(
     let temperature = f32::from_bits(step[parameters + word::TEMPERATURE]);
     let noisy = temperature >= TEMPERATURE_MIN;
     let divisor = select(noisy, temperature, 1.0f32);
+    let purpose = step[parameters + word::PURPOSE];
+    let anchor = select(purpose == 0u32, 0u32, step[parameters + word::ANCHOR]);
     let mut best_score = f32::min_value();
     let mut best_id = u32::new(NO_TOKEN);
     for i in range_stepped(UNIT_POS as usize, end, comptime!(units as usize)) {
@@ -122,6 +124,8 @@ fn sample_kernel(
                     step[parameters + word::SEED_LOW],
                     step[parameters + word::SEED_HIGH],
                     step[parameters + word::POSITION],
+                    purpose,
+                    anchor,
                     token_id,
                 );
             }
@@ -168,20 +172,47 @@ fn better(a: Best, b: Best) -> Best {
 
 /// Standard Gumbel noise of a token at a position, from the seed of the request.
 #[cube]
-fn gumbel(seed_low: u32, seed_high: u32, position: u32, token_id: u32) -> f32 {
-    let word = philox(seed_low, seed_high, token_id, position);
-    // 23 bits and a half: the middle of one of 2^23 intervals, which f32 holds exactly.
-    let uniform = (f32::cast_from(word >> 9u32) + 0.5f32) * 0.000_000_119_209_29_f32;
-    -ln(-ln(uniform))
+pub(crate) fn gumbel(
+    seed_low: u32,
+    seed_high: u32,
+    position: u32,
+    purpose: u32,
+    anchor: u32,
+    token_id: u32,
+) -> f32 {
+    -ln(-ln(uniform(
+        seed_low, seed_high, position, purpose, anchor, token_id,
+    )))
 }
 
-/// First word of Philox 4x32-10 with key (seed) and counter (token, position, 0, 0).
+/// The middle of one of 2^23 intervals, which f32 holds exactly.
 #[cube]
-fn philox(seed_low: u32, seed_high: u32, token_id: u32, position: u32) -> u32 {
-    let mut c0 = token_id;
+pub(crate) fn uniform(
+    seed_low: u32,
+    seed_high: u32,
+    position: u32,
+    purpose: u32,
+    anchor: u32,
+    index: u32,
+) -> f32 {
+    let word = philox(seed_low, seed_high, position, purpose, anchor, index);
+    (f32::cast_from(word >> 9u32) + 0.5f32) * 0.000_000_119_209_29_f32
+}
+
+/// First word of Philox 4x32-10 with key (seed) and counter (index, position, purpose, anchor).
+#[cube]
+fn philox(
+    seed_low: u32,
+    seed_high: u32,
+    position: u32,
+    purpose: u32,
+    anchor: u32,
+    index: u32,
+) -> u32 {
+    let mut c0 = index;
     let mut c1 = position;
-    let mut c2 = 0u32;
-    let mut c3 = 0u32;
+    let mut c2 = purpose;
+    let mut c3 = anchor;
     let mut k0 = seed_low;
     let mut k1 = seed_high;
     #[unroll]

@@ -16,13 +16,14 @@
 //! `(logit - max(logits)) / temperature + gumbel(seed, position, token)`, all in f32, where
 //!
 //! ```text
-//! word     = philox4x32_10(counter = [token, position, 0, 0], key = [seed_low, seed_high])[0]
+//! word     = philox4x32_10(counter = [token, position, purpose, anchor], key = [seed_low, seed_high])[0]
 //! u        = ((word >> 9) + 0.5) * 2^-23          exact in f32, 2^-24 <= u <= 1 - 2^-24
 //! gumbel   = -ln(-ln u)                           finite: between -2.82 and 16.64
 //! ```
 //!
-//! Word 2 of the counter is the purpose of the noise: 0 here; drafting and acceptance will have
-//! others, so that no two draws for one position share noise unless they mean to. Word 3 is 0.
+//! The purpose is 0 for sampling, and then the anchor counts as 0: drafts change nothing. A draft
+//! model whose drafts are verified by rejection draws with purpose 3, and [`crate::verify`] has two
+//! others, so that no two draws for one position share noise unless they mean to.
 //!
 //! 23 bits and not 24: `2^24 - 1 + 0.5` rounds to `2^24` in f32, u would be 1 and its noise
 //! infinite, once in 16 million draws, which is every 64th step of a vocabulary of 262144.

@@ -12,6 +12,44 @@ const KEY_STEPS: [u32; 2] = [0x9e37_79b9, 0xbb67_ae85];
 /// Rounds.
 const ROUNDS: u32 = 10;
 
+/// Noise for sampling, and for drafts that are verified by it.
+pub const PURPOSE_SAMPLE: u32 = 0;
+/// Whether a draft is accepted.
+pub const PURPOSE_ACCEPT: u32 = 1;
+/// The token in place of drafts that were not accepted, or behind those that were.
+pub const PURPOSE_RESIDUAL: u32 = 2;
+/// Drawing drafts that are verified by rejection or as a block.
+pub const PURPOSE_DRAFT: u32 = 3;
+
+/// Words 1 to 3 of a counter: noise for one position and purpose. Word 0 numbers what it is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Stream {
+    /// Position of the token that is decided.
+    pub position: u32,
+    /// One of the purposes.
+    pub purpose: u32,
+    /// Position of the anchor, so that one step's noise is not another's; 0 for sampling, which
+    /// drafts must not change.
+    pub anchor: u32,
+}
+
+impl Stream {
+    /// Noise for sampling the token at `position`.
+    pub const fn sampling(position: u32) -> Self {
+        Self {
+            position,
+            purpose: PURPOSE_SAMPLE,
+            anchor: 0,
+        }
+    }
+
+    /// First word of the noise with number `index`, under the key of `seed`.
+    pub fn word(self, index: u32, seed: u64) -> u32 {
+        let counter = [index, self.position, self.purpose, self.anchor];
+        philox4x32_10(counter, [seed as u32, (seed >> 32) as u32])[0]
+    }
+}
+
 /// The four words that belong to a counter and a key.
 pub fn philox4x32_10(counter: [u32; 4], mut key: [u32; 2]) -> [u32; 4] {
     let [mut a, mut b, mut c, mut d] = counter;
@@ -27,16 +65,17 @@ pub fn philox4x32_10(counter: [u32; 4], mut key: [u32; 2]) -> [u32; 4] {
     [a, b, c, d]
 }
 
-/// The first word of each of the counters `[token, position, 0, 0]`.
+/// The first word of each of the counters `[token, position, purpose, anchor]`.
 #[inline(always)]
-pub(super) fn first_words<S: Simd>(
+pub(crate) fn first_words<S: Simd>(
     s: S,
     tokens: &[u32; LANES],
-    position: u32,
+    stream: Stream,
     mut key: [u32; 2],
 ) -> [u32; LANES] {
-    let zero = s.words(&[0; LANES]);
-    let (mut a, mut b, mut c, mut d) = (s.words(tokens), s.words(&[position; LANES]), zero, zero);
+    let all = |word: u32| s.words(&[word; LANES]);
+    let (mut a, mut b) = (s.words(tokens), all(stream.position));
+    let (mut c, mut d) = (all(stream.purpose), all(stream.anchor));
     for _ in 0..ROUNDS {
         let left = s.multiply_words(a, MULTIPLIERS[0]);
         let right = s.multiply_words(c, MULTIPLIERS[1]);
@@ -87,13 +126,19 @@ mod tests {
         );
     }
 
+    const STREAM: Stream = Stream {
+        position: 77,
+        purpose: PURPOSE_DRAFT,
+        anchor: 70,
+    };
+
     struct FirstWords([u32; LANES]);
 
     impl Kernel for FirstWords {
         type Output = [u32; LANES];
         #[inline(always)]
         fn run<S: Simd>(self, s: S) -> [u32; LANES] {
-            first_words(s, &self.0, 77, [5, u32::MAX])
+            first_words(s, &self.0, STREAM, [5, u32::MAX])
         }
     }
 
@@ -104,7 +149,7 @@ mod tests {
             for (token, word) in tokens.into_iter().zip(isa.run(FirstWords(tokens))) {
                 assert_eq!(
                     word,
-                    philox4x32_10([token, 77, 0, 0], [5, u32::MAX])[0],
+                    philox4x32_10([token, 77, 3, 70], [5, u32::MAX])[0],
                     "{isa:?}"
                 );
             }

@@ -19,6 +19,8 @@ pub(super) fn check(step: &StepArrays<'_>, vocab_size: usize) -> Result<(), Step
     below("query_offsets", step.query_offsets, num_tokens + 1)?;
     below("logit_rows", step.logit_rows, num_tokens)?;
     check_sampling(step, vocab_size)?;
+    check_drafts(step)?;
+    check_tails(step)?;
     for arrays in step.groups {
         length("slot_mapping", arrays.slot_mapping.len(), num_tokens)?;
         length(
@@ -32,6 +34,8 @@ pub(super) fn check(step: &StepArrays<'_>, vocab_size: usize) -> Result<(), Step
             arrays.num_blocks * arrays.block_size,
         )?;
         below("block_tables", arrays.block_tables, arrays.num_blocks)?;
+        let num_places = arrays.blocks_per_seq * arrays.block_size;
+        below("tails", step.tails, num_places)?;
         for &(source, destination) in arrays.block_copies {
             below("block_copies", &[source, destination], arrays.num_blocks)?;
         }
@@ -49,6 +53,53 @@ pub(super) fn check(step: &StepArrays<'_>, vocab_size: usize) -> Result<(), Step
                 });
             }
         }
+    }
+    Ok(())
+}
+
+/// Checks that each tail covers its entry's positions from the tail base to the end.
+fn check_tails(step: &StepArrays<'_>) -> Result<(), StepInputsError> {
+    let num_seqs = step.context_lens.len();
+    if step.tail_bases.is_empty() && step.tails.is_empty() {
+        return length("tail_offsets", step.tail_offsets.len(), 0);
+    }
+    length("tail_bases", step.tail_bases.len(), num_seqs)?;
+    length("tail_offsets", step.tail_offsets.len(), num_seqs + 1)?;
+    let mut end = 0;
+    for (seq, &context_len) in step.context_lens.iter().enumerate() {
+        let base = step.tail_bases[seq];
+        entry_below("tail_bases", seq, base, context_len as usize + 1)?;
+        end += (context_len - base) as usize;
+        let offset = step.tail_offsets[seq + 1];
+        entry_below("tail_offsets", seq + 1, offset, end + 1)?;
+        length("tails up to tail_offsets", offset as usize, end)?;
+    }
+    length("tails", step.tails.len(), end)
+}
+
+/// Checks that the rows of a draft follow their anchor's, each behind its parent's.
+fn check_drafts(step: &StepArrays<'_>) -> Result<(), StepInputsError> {
+    let num_rows = step.sampling.len();
+    let mut row = 0;
+    while row < num_rows {
+        let num_drafts = step.sampling[row].num_drafts as usize;
+        let limit = num_rows - row;
+        entry_below("num_drafts", row, step.sampling[row].num_drafts, limit)?;
+        let token = step.logit_rows[row] as usize;
+        for draft in row + 1..=row + num_drafts {
+            let sampling = &step.sampling[draft];
+            // An anchor's row number for a draft without a parent is refused here.
+            let parent = sampling.parent_row.unwrap_or(u32::MAX);
+            entry_below("parent_row", draft, parent, draft)?;
+            entry_below("draft parents", draft, row as u32, parent as usize + 1)?;
+            let expected = token + draft - row;
+            length(
+                "logit rows of a draft",
+                step.logit_rows[draft] as usize,
+                expected,
+            )?;
+        }
+        row += 1 + num_drafts;
     }
     Ok(())
 }

@@ -5,7 +5,7 @@
 use super::sampling_row::SAMPLING_WORDS;
 
 /// Words of the fixed header.
-pub const HEADER_WORDS: usize = 20;
+pub const HEADER_WORDS: usize = 24;
 /// Most KV groups one step can carry.
 pub const GROUPS_MAX: usize = 8;
 /// Words of one group header.
@@ -53,6 +53,12 @@ pub mod header {
     pub const MASKS: usize = 13;
     /// Section of carried tokens, [`super::CARRIED_WORDS`] each.
     pub const CARRIED: usize = 14;
+    /// Section of tail bases, one per sequence: positions from there on lie where its tail says.
+    pub const TAIL_BASES: usize = 15;
+    /// Section of prefix sums of tail lengths, S + 1 words.
+    pub const TAIL_OFFSETS: usize = 16;
+    /// Section of places, one per position of a tail.
+    pub const TAILS: usize = 17;
 }
 
 /// Words of a group header, relative to its start.
@@ -96,6 +102,8 @@ pub struct StepCapacity {
     pub mask_words: usize,
     /// Carried tokens.
     pub carried: usize,
+    /// Places of all tails together.
+    pub tails: usize,
     /// Blocks per sequence, for each KV group.
     pub blocks_per_seq: Vec<usize>,
     /// Block copies, for each KV group.
@@ -115,6 +123,9 @@ pub(super) struct Offsets {
     pub(super) bias: usize,
     pub(super) masks: usize,
     pub(super) carried: usize,
+    pub(super) tail_bases: usize,
+    pub(super) tail_offsets: usize,
+    pub(super) tails: usize,
     pub(super) groups: Vec<GroupOffsets>,
     pub(super) end: usize,
 }
@@ -147,6 +158,9 @@ impl Offsets {
             bias: section(capacity.bias * BIAS_WORDS),
             masks: section(capacity.mask_words),
             carried: section(capacity.carried * CARRIED_WORDS),
+            tail_bases: section(capacity.seqs),
+            tail_offsets: section(capacity.seqs + 1),
+            tails: section(capacity.tails),
             groups: capacity
                 .blocks_per_seq
                 .iter()

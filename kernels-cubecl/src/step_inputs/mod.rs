@@ -2,12 +2,19 @@
 //! storage buffer for them (wgpu allows few).
 //!
 //! ```text
-//! word  0             20              20 + 5 * GROUPS_MAX
-//!       | header (20) | group headers | token_ids | positions | seq_of_token | query_offsets
-//!       | context_lens | logit_rows | sampling (21 per row) | history (2 per entry)
+//! word  0             24              24 + 5 * GROUPS_MAX
+//!       | header (24) | group headers | token_ids | positions | seq_of_token | query_offsets
+//!       | context_lens | logit_rows | sampling (27 per row) | history (2 per entry)
 //!       | bias (2 per entry) | masks (V / 32 per row) | carried (2 per token)
+//!       | tail_bases | tail_offsets | tails
 //!       | per group: slot_mapping | block_tables | block_copies (2 per copy)
 //! ```
+//!
+//! # Trees of drafts
+//! Keys and values of position p of a sequence lie at *place* p of its blocks: slot
+//! `block_table[place / B] * B + place % B`. A sequence with a draft tree has an entry for each branch;
+//! the tail of such an entry says at which places the positions from its tail base on lie: those of
+//! the nodes on the way to its last token.
 //!
 //! Header and group headers hold the live counts and the offset of each section, so nothing that
 //! changes from step to step is a kernel scalar or a tensor shape: the buffer's length depends on
@@ -29,8 +36,8 @@ pub use layout::{
     OUTPUT_COUNT_BITS, StepCapacity, group_header, group_header_offset, header, mask_row_words,
 };
 pub use sampling_row::{
-    LOGPROBS_TOP_MAX, LogprobsKind, LogprobsRow, SAMPLING_WORDS, SamplingRow, TEMPERATURE_MIN,
-    flag, word,
+    LOGPROBS_TOP_MAX, LogprobsKind, LogprobsRow, NoisePurpose, SAMPLING_WORDS, SamplingRow,
+    TEMPERATURE_MIN, Verification, flag, word,
 };
 pub use view::StepView;
 
@@ -101,6 +108,13 @@ pub struct StepArrays<'a> {
     pub carried: &'a [CarriedToken],
     /// Rows of the verdicts that the carried tokens come from.
     pub previous_rows: usize,
+    /// `[S]`: positions from here on lie where the tail says; at most the context length. Empty where
+    /// no entry has a tail.
+    pub tail_bases: &'a [u32],
+    /// `[S + 1]`: prefix sums of tail lengths, which are context length - tail base; or empty.
+    pub tail_offsets: &'a [u32],
+    /// Places, in order of position.
+    pub tails: &'a [u32],
     /// One per KV group.
     pub groups: &'a [GroupArrays<'a>],
 }
@@ -206,6 +220,7 @@ impl StepInputs {
             let words = [carried.token, carried.row];
             self.put(offsets.carried + CARRIED_WORDS * i, &words);
         }
+        self.put_tails(step, &offsets);
         for (index, arrays) in step.groups.iter().enumerate() {
             let (group, row_len) = (offsets.groups[index], self.capacity.blocks_per_seq[index]);
             self.put(group.slot_mapping, arrays.slot_mapping);
@@ -218,6 +233,17 @@ impl StepInputs {
             }
         }
         Ok(())
+    }
+
+    /// Without tails every position lies in order.
+    fn put_tails(&mut self, step: &StepArrays<'_>, offsets: &Offsets) {
+        if step.tail_bases.is_empty() {
+            self.put(offsets.tail_bases, step.context_lens);
+        } else {
+            self.put(offsets.tail_bases, step.tail_bases);
+            self.put(offsets.tail_offsets, step.tail_offsets);
+            self.put(offsets.tails, step.tails);
+        }
     }
 
     /// Sampling parameters, and what they refer to.
@@ -258,6 +284,9 @@ impl StepInputs {
         words[header::BIAS] = offsets.bias as u32;
         words[header::MASKS] = offsets.masks as u32;
         words[header::CARRIED] = offsets.carried as u32;
+        words[header::TAIL_BASES] = offsets.tail_bases as u32;
+        words[header::TAIL_OFFSETS] = offsets.tail_offsets as u32;
+        words[header::TAILS] = offsets.tails as u32;
         for (group, sections) in offsets.groups.iter().enumerate() {
             let num_copies = step
                 .groups
@@ -293,6 +322,7 @@ impl StepInputs {
         fits("biases", step.bias.len(), capacity.bias)?;
         fits("words of masks", step.masks.len(), capacity.mask_words)?;
         fits("carried tokens", step.carried.len(), capacity.carried)?;
+        fits("places of tails", step.tails.len(), capacity.tails)?;
         fits(
             "KV groups",
             step.groups.len(),

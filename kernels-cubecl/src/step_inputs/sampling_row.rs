@@ -1,10 +1,12 @@
 //! How the next token of one logit row is chosen, and the words that say so in a packed step.
 //!
 //! Neighbours: packed by [`super::StepInputs::fill`]; read by [`crate::advance`],
-//! [`crate::logits_process`], [`crate::sample`] and [`crate::logprobs`].
+//! [`crate::logits_process`], [`crate::sample`], [`crate::verify`] and [`crate::logprobs`].
+
+use crate::sample::philox;
 
 /// Words of one row of sampling parameters, see [`word`].
-pub const SAMPLING_WORDS: usize = 21;
+pub const SAMPLING_WORDS: usize = 27;
 /// Below this temperature a row is greedy.
 pub const TEMPERATURE_MIN: f32 = 1e-6;
 /// Most tokens besides the chosen one whose logprobs a row can ask for: candidates of a beam search.
@@ -55,6 +57,18 @@ pub mod word {
     pub const TARGET: usize = 19;
     /// Most likely tokens whose logprobs are wanted.
     pub const NUM_TOP: usize = 20;
+    /// Rows of drafts that follow.
+    pub const NUM_DRAFTS: usize = 21;
+    /// Row of the token before a draft.
+    pub const PARENT_ROW: usize = 22;
+    /// Row of the distributions that drafts were drawn from.
+    pub const DRAFT_ROW: usize = 23;
+    /// How drafts are verified: 0 by shared noise, 1 by rejection, 2 as a block.
+    pub const VERIFICATION: usize = 24;
+    /// What the noise of [`crate::sample`] is for: a purpose of [`crate::sample::philox`].
+    pub const PURPOSE: usize = 25;
+    /// Position of the anchor.
+    pub const ANCHOR: usize = 26;
 }
 
 /// Bits of [`word::FLAGS`].
@@ -71,6 +85,10 @@ pub mod flag {
     pub const LOGPROBS: u32 = 16;
     /// They are those after processing.
     pub const PROCESSED: u32 = 32;
+    /// The row is a draft's.
+    pub const DRAFT: u32 = 64;
+    /// It was drawn from a distribution.
+    pub const DRAWN: u32 = 128;
 }
 
 /// Sampling parameters of one logit row.
@@ -109,6 +127,41 @@ pub struct SamplingRow {
     pub target: Option<u32>,
     /// What comes down besides the verdict.
     pub logprobs: Option<LogprobsRow>,
+    /// Rows right after this one that are drafts of its sequence, in an anchor's row.
+    pub num_drafts: u32,
+    /// In a draft's row: the row of the token before it, the anchor's or an earlier draft's. The draft
+    /// token is the token that the row reads.
+    pub parent_row: Option<u32>,
+    /// In a draft's row: which of the kept distributions it was drawn from. Siblings share one.
+    pub draft_row: Option<u32>,
+    /// How the drafts of the sequence are verified, if the row is drawn with noise.
+    pub verification: Verification,
+    /// What the noise is for.
+    pub purpose: NoisePurpose,
+    /// Position of the anchor: with other purposes than sampling it is part of the noise's key.
+    pub anchor: u32,
+}
+
+/// How drafts are verified.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Verification {
+    /// A draft is kept where it is the token that the row draws anyway.
+    #[default]
+    SharedNoise,
+    /// By rejection sampling, sibling after sibling.
+    Rejection,
+    /// A whole chain at once.
+    Block,
+}
+
+/// What noise is for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum NoisePurpose {
+    /// Sampling, whatever is drafted.
+    #[default]
+    Sample,
+    /// Drawing drafts that are verified by rejection or as a block.
+    Draft,
 }
 
 /// Logprobs that a row asks for.
@@ -154,12 +207,35 @@ impl SamplingRow {
             carried_row: None,
             target: None,
             logprobs: None,
+            num_drafts: 0,
+            parent_row: None,
+            draft_row: None,
+            verification: Verification::SharedNoise,
+            purpose: NoisePurpose::Sample,
+            anchor: 0,
         }
     }
 
     /// Whether the row is drawn with noise; else it is greedy.
     pub fn is_noisy(&self) -> bool {
         self.temperature >= TEMPERATURE_MIN
+    }
+
+    /// The noise that [`crate::sample`] adds.
+    pub fn stream(&self) -> philox::Stream {
+        match self.purpose {
+            NoisePurpose::Sample => philox::Stream::sampling(self.position),
+            NoisePurpose::Draft => self.stream_for(philox::PURPOSE_DRAFT),
+        }
+    }
+
+    /// Noise of this row for a purpose other than sampling.
+    pub fn stream_for(&self, purpose: u32) -> philox::Stream {
+        philox::Stream {
+            position: self.position,
+            purpose,
+            anchor: self.anchor,
+        }
     }
 
     /// Whether tokens are filtered by their probability. A greedy row needs none: the likeliest
@@ -202,6 +278,8 @@ impl SamplingRow {
         set(flag::LOGPROBS, self.logprobs.is_some());
         let kind = self.logprobs.map(|logprobs| logprobs.kind);
         set(flag::PROCESSED, kind == Some(LogprobsKind::Processed));
+        set(flag::DRAFT, self.parent_row.is_some());
+        set(flag::DRAWN, self.draft_row.is_some());
         let mut words = [0; SAMPLING_WORDS];
         words[word::TEMPERATURE] = self.temperature.to_bits();
         words[word::SEED_LOW] = self.seed as u32;
@@ -223,6 +301,19 @@ impl SamplingRow {
         words[word::CARRIED_ROW] = self.carried_row.unwrap_or(0);
         words[word::TARGET] = self.target.unwrap_or(0);
         words[word::NUM_TOP] = self.logprobs.map_or(0, |logprobs| logprobs.num_top);
+        words[word::NUM_DRAFTS] = self.num_drafts;
+        words[word::PARENT_ROW] = self.parent_row.unwrap_or(0);
+        words[word::DRAFT_ROW] = self.draft_row.unwrap_or(0);
+        words[word::VERIFICATION] = match self.verification {
+            Verification::SharedNoise => 0,
+            Verification::Rejection => 1,
+            Verification::Block => 2,
+        };
+        words[word::PURPOSE] = match self.purpose {
+            NoisePurpose::Sample => philox::PURPOSE_SAMPLE,
+            NoisePurpose::Draft => philox::PURPOSE_DRAFT,
+        };
+        words[word::ANCHOR] = self.anchor;
         words
     }
 
@@ -255,6 +346,20 @@ impl SamplingRow {
                 num_top: words[word::NUM_TOP],
                 kind,
             }),
+            num_drafts: words[word::NUM_DRAFTS],
+            parent_row: has(flag::DRAFT).then_some(words[word::PARENT_ROW]),
+            draft_row: has(flag::DRAWN).then_some(words[word::DRAFT_ROW]),
+            verification: match words[word::VERIFICATION] {
+                1 => Verification::Rejection,
+                2 => Verification::Block,
+                _ => Verification::SharedNoise,
+            },
+            purpose: if words[word::PURPOSE] == philox::PURPOSE_DRAFT {
+                NoisePurpose::Draft
+            } else {
+                NoisePurpose::Sample
+            },
+            anchor: words[word::ANCHOR],
         }
     }
 }

@@ -9,6 +9,7 @@ fn capacity() -> StepCapacity {
         bias: 2,
         mask_words: 2,
         carried: 2,
+        tails: 2,
         blocks_per_seq: vec![4, 2],
         copies: vec![2, 1],
     }
@@ -27,6 +28,9 @@ struct Sample {
     bias: Vec<(u32, f32)>,
     masks: Vec<u32>,
     carried: Vec<CarriedToken>,
+    tail_bases: Vec<u32>,
+    tail_offsets: Vec<u32>,
+    tails: Vec<u32>,
     copies: Vec<(u32, u32)>,
 }
 
@@ -45,6 +49,10 @@ impl Sample {
             mask: Some(1),
             carried_row: Some(2),
             target: Some(10),
+            draft_row: Some(6),
+            verification: Verification::Block,
+            purpose: NoisePurpose::Draft,
+            anchor: 8,
             logprobs: Some(LogprobsRow {
                 num_top: 4,
                 kind: LogprobsKind::Processed,
@@ -73,6 +81,9 @@ impl Sample {
             bias: vec![(10, f32::NEG_INFINITY), (1, 0.5)],
             masks: vec![0x7ff, 0x123],
             carried: vec![CarriedToken { token: 2, row: 1 }],
+            tail_bases: vec![9, 2],
+            tail_offsets: vec![0, 1, 1],
+            tails: vec![11],
             copies: vec![(1, 4)],
         }
     }
@@ -99,6 +110,9 @@ impl Sample {
             masks: &self.masks,
             carried: &self.carried,
             previous_rows: 3,
+            tail_bases: &self.tail_bases,
+            tail_offsets: &self.tail_offsets,
+            tails: &self.tails,
             groups: &[group],
         })
     }
@@ -129,6 +143,8 @@ fn a_packed_step_reads_back_as_it_was() {
     assert_eq!(view.carried().collect::<Vec<_>>(), sample.carried);
     assert_eq!(view.block_copies(0).collect::<Vec<_>>(), [(1, 4)]);
     assert_eq!(view.block_copies(1).count(), 0);
+    let places = [(0, 8), (0, 9), (1, 1)].map(|(seq, position)| view.place_of(seq, position));
+    assert_eq!(places, [8, 11, 1]);
 }
 
 #[test]
@@ -249,6 +265,11 @@ fn every_index_that_points_outside_is_refused() {
         refused(|s| s.sampling[0].target = Some(11)),
         "sampling target",
     );
+    is_index(refused(|s| s.tail_bases[0] = 11), "tail_bases");
+    is_index(refused(|s| s.tail_offsets[1] = 2), "tail_offsets");
+    is_index(refused(|s| s.tails[0] = 12), "tails");
+    is_index(refused(|s| s.sampling[0].num_drafts = 2), "num_drafts");
+    is_index(refused(|s| s.sampling[0].num_drafts = 1), "parent_row");
     is_index(
         refused(|s| s.sampling[1].logprobs.as_mut().unwrap().num_top = 12),
         "sampling num_top",

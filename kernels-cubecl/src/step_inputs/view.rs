@@ -116,6 +116,24 @@ impl<'a> StepView<'a> {
             })
     }
 
+    /// Where the keys and values of a position of entry `seq` lie among its blocks' slots.
+    pub fn place_of(&self, seq: usize, position: usize) -> usize {
+        let base = self.section(header::TAIL_BASES, self.num_seqs())[seq] as usize;
+        match position.checked_sub(base) {
+            None => position,
+            Some(offset) => {
+                let offsets = self.section(header::TAIL_OFFSETS, self.num_seqs() + 1);
+                let index = offsets[seq] as usize + offset;
+                self.words[self.words[header::TAILS] as usize + index] as usize
+            }
+        }
+    }
+
+    /// First position of entry `seq` that does not lie in order; its context length if all do.
+    pub fn tail_base(&self, seq: usize) -> usize {
+        self.section(header::TAIL_BASES, self.num_seqs())[seq] as usize
+    }
+
     /// Block copies of `group` as source, destination.
     pub fn block_copies(&self, group: usize) -> impl Iterator<Item = (u32, u32)> + 'a {
         let start = group_header_offset(group);

@@ -15,6 +15,7 @@ use super::attend::{AttendBlueprint, place};
 use super::math::{add_product, cap, exp2};
 use super::share::{Share, at_most_last, row_lane_of};
 use super::{MASKED, Quad, TILE};
+use crate::step_inputs::header;
 use cubecl::prelude::*;
 
 /// Quads of K staged per position.
@@ -104,15 +105,27 @@ pub(super) fn locate(step: &[u32], scratch: &mut Scratch, #[comptime] blueprint:
         let position = tile_start + i as u32;
         let mut key = 0usize;
         if position >= run_start && position < run_end {
-            let position = position as usize;
-            let block = step[table + position / block_size] as usize;
+            let place = place_of(step, scratch.place[place::SEQ], position) as usize;
+            let block = step[table + place / block_size] as usize;
             let head = block * comptime!(2 * blueprint.num_kv_heads) + kv_head;
-            key = head * head_len + position % block_size * comptime!(blueprint.head_dim);
+            key = head * head_len + place % block_size * comptime!(blueprint.head_dim);
         }
         scratch.keys[i] = key as u32;
         i += comptime!(blueprint.units);
     }
     sync_cube();
+}
+
+/// Where a position of entry `seq` lies: in order, or where the tail of a draft's branch says.
+#[cube]
+fn place_of(step: &[u32], seq: u32, position: u32) -> u32 {
+    let mut place = position;
+    let base = step[step[header::TAIL_BASES] as usize + seq as usize];
+    if position >= base {
+        let offset = step[step[header::TAIL_OFFSETS] as usize + seq as usize] + position - base;
+        place = step[step[header::TAILS] as usize + offset as usize];
+    }
+    place
 }
 
 /// Scores of every row and position of the tile; [`MASKED`] where a row does not see a position.

@@ -16,7 +16,8 @@ pub fn paged_attention(
     let row_len = (heads + 2 * kv.num_kv_heads) * d;
     for token in 0..step.num_tokens() {
         let position = step.positions()[token] as usize;
-        let table = step.block_table(kv.group, step.seq_of_token()[token] as usize);
+        let seq = step.seq_of_token()[token] as usize;
+        let table = step.block_table(kv.group, seq);
         let first = spec
             .window
             .map_or(0, |window| (position + 1).saturating_sub(window));
@@ -25,9 +26,10 @@ pub fn paged_attention(
             let kv_head = head / (heads / kv.num_kv_heads);
             // Row of K (0) or V (1) at a position.
             let row = |position: usize, k_or_v: usize| {
-                let block = table[position / kv.block_size] as usize;
+                let place = step.place_of(seq, position);
+                let block = table[place / kv.block_size] as usize;
                 let head = (2 * block + k_or_v) * kv.num_kv_heads + kv_head;
-                let slot = head * kv.block_size + position % kv.block_size;
+                let slot = head * kv.block_size + place % kv.block_size;
                 &kv_pool[slot * d..(slot + 1) * d]
             };
             let score = |position| {

@@ -129,6 +129,34 @@ fn a_row_has_the_same_bits_in_any_chunk_and_batch_and_on_any_number_of_threads()
 }
 
 #[test]
+fn a_branch_of_a_draft_tree_has_the_bits_of_its_tokens_in_order() {
+    for (i, shape) in shapes().iter().enumerate() {
+        let lens = [300, 261, 70];
+        let plain = World::new(shape.spec(), &lens, 31 + i as u64);
+        let mut tree = World::new(shape.spec(), &lens, 31 + i as u64);
+        // Across a segment and tiles, across a tile, and a single token.
+        for (seq, base) in [(0, 250), (1, 255), (2, 69)] {
+            tree.scatter(seq, base);
+        }
+        let row_len = shape.heads.0 * shape.head_dim;
+        for isa in Isa::all() {
+            let whole = plain.fast(isa, 1, &plain.whole());
+            let chunks = [
+                chunk(0, 250, 300),
+                chunk(0, 299, 300),
+                chunk(1, 258, 261),
+                chunk(2, 69, 70),
+                chunk(1, 100, 101),
+            ];
+            for (rows, c) in tree.fast(isa, 2, &chunks).iter().zip(chunks) {
+                let want = &whole[c.seq][c.start * row_len..c.end * row_len];
+                assert!(bits(rows) == bits(want), "shape {i}, {isa:?}, {}", c.start);
+            }
+        }
+    }
+}
+
+#[test]
 fn sets_that_fuse_agree_on_every_bit() {
     let fused: Vec<Isa> = Isa::all()
         .into_iter()

@@ -18,7 +18,7 @@ pub(super) struct TileRows {
 }
 
 impl TileRows {
-    /// Addresses of the rows, block by block. Hidden rows of K get the address of a visible one, so
+    /// Addresses of the rows, block by block, and in a tail of drafts one by one. Hidden rows of K get the address of a visible one, so
     /// that whole vectors can be read; hidden rows of V are not read.
     pub(super) fn find(
         inputs: &Inputs<'_>,
@@ -30,13 +30,16 @@ impl TileRows {
         let (block_size, d) = (kv.block_size, kv.head_dim);
         let table = inputs.step.block_table(kv.group, run.seq);
         let head_len = block_size * d;
+        let tail_base = inputs.step.tail_base(run.seq);
         let mut keys = [std::ptr::null(); TILE];
         let mut values = [std::ptr::null(); TILE];
         let mut j = visible.start;
         while j < visible.end {
-            let block = table[(start + j) / block_size] as usize;
-            let offset = (start + j) % block_size;
-            let len = (block_size - offset).min(visible.end - j);
+            let place = inputs.step.place_of(run.seq, start + j);
+            let block = table[place / block_size] as usize;
+            let offset = place % block_size;
+            let num_in_order = tail_base.saturating_sub(start + j).max(1);
+            let len = (block_size - offset).min(visible.end - j).min(num_in_order);
             let head = 2 * block * kv.num_kv_heads + run.kv_head;
             let k = &inputs.kv_pool[head * head_len + offset * d..][..len * d];
             let head = head + kv.num_kv_heads;

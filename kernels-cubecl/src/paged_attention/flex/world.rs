@@ -19,6 +19,8 @@ pub(super) struct World {
     pub(super) tables: Vec<Vec<u32>>,
     num_blocks: usize,
     pub(super) pool: Vec<f32>,
+    /// Per sequence: where its last positions lie, from a base on.
+    tails: Vec<(usize, Vec<u32>)>,
 }
 
 const GREEDY: SamplingRow = SamplingRow::greedy(0);
@@ -63,6 +65,7 @@ impl World {
             tables,
             num_blocks,
             pool: vec![f32::NAN; len],
+            tails: lens.iter().map(|&len| (len, Vec::new())).collect(),
         };
         for (seq, &len) in lens.iter().enumerate() {
             for position in 0..len {
@@ -70,6 +73,31 @@ impl World {
             }
         }
         world
+    }
+
+    /// Moves K and V of the positions from `base` on to other places, as if they were the nodes of a
+    /// branch among others: the last comes first, and what lies between is not seen.
+    pub(super) fn scatter(&mut self, seq: usize, base: usize) {
+        let kv = self.spec.kv;
+        let len = self.lens[seq];
+        let before = self.pool.clone();
+        let d = kv.head_dim;
+        let places: Vec<usize> = (base..len).rev().collect();
+        for (position, &place) in (base..len).zip(&places) {
+            for k_or_v in 0..2 {
+                for head in 0..kv.num_kv_heads {
+                    let slot = |place: usize| {
+                        let block = self.tables[seq][place / kv.block_size] as usize;
+                        let head = (2 * block + k_or_v) * kv.num_kv_heads + head;
+                        (head * kv.block_size + place % kv.block_size) * d
+                    };
+                    let (from, to) = (slot(position), slot(place));
+                    self.pool[to..to + d].copy_from_slice(&before[from..from + d]);
+                }
+            }
+        }
+        let places = places.into_iter().map(|place| place as u32);
+        self.tails[seq] = (base, places.collect());
     }
 
     fn qkv(&self, seq: usize, position: usize) -> Vec<f32> {
@@ -101,9 +129,9 @@ impl World {
     fn table(&self, c: &Chunk, row_len: usize) -> Vec<u32> {
         let mut row = self.tables[c.seq].clone();
         if let Some(window) = self.spec.window {
-            // Blocks before every window of the chunk have been given back.
-            let first = (c.start + 1).saturating_sub(window) / self.spec.kv.block_size;
-            row[..first].fill(0);
+            // Blocks before every window of the chunk have been given back, those of drafts aside.
+            let first = (c.start + 1).saturating_sub(window).min(self.tails[c.seq].0);
+            row[..first / self.spec.kv.block_size].fill(0);
         }
         row.resize(row_len, 0);
         row
@@ -128,7 +156,17 @@ impl World {
         }
         let row_len = self.tables.iter().map(Vec::len).max().unwrap() + 1;
         let tables: Vec<u32> = chunks.iter().flat_map(|c| self.table(c, row_len)).collect();
+        let mut tail_bases = Vec::new();
+        let (mut tail_offsets, mut tails) = (vec![0], Vec::new());
+        for c in chunks {
+            let (base, places) = &self.tails[c.seq];
+            let base = (*base).min(c.end);
+            tail_bases.push(base as u32);
+            tails.extend_from_slice(&places[..c.end - base]);
+            tail_offsets.push(tails.len() as u32);
+        }
         let capacity = StepCapacity {
+            tails: tails.len() + 3,
             tokens: num_tokens + 2,
             seqs: chunks.len() + 1,
             logit_rows: 1,
@@ -155,6 +193,9 @@ impl World {
             context_lens: &chunks.iter().map(|c| c.end as u32).collect::<Vec<_>>(),
             logit_rows: &[0],
             sampling: &[GREEDY],
+            tail_bases: &tail_bases,
+            tail_offsets: &tail_offsets,
+            tails: &tails,
             // The other group's tables lead to the null block, which is NaN.
             groups: &[
                 group(&zeros[..num_tokens], &other_tables, row_len),

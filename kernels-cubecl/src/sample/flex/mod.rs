@@ -252,7 +252,7 @@ impl Kernel for Noisy<'_> {
             // Twice at the end, if more than 16 are left.
             while pending.len > 0 {
                 let (logits, tokens) = pending.take();
-                let words = philox::first_words(s, &tokens, self.sampling.position, key);
+                let words = philox::first_words(s, &tokens, self.sampling.stream(), key);
                 let logits = s.div(s.sub(s.load(&logits), maximum), divisor);
                 let scores = s.add(logits, gumbel(s, words));
                 let score = s.greatest(scores);

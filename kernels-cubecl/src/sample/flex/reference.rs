@@ -1,12 +1,17 @@
 //! Sampling by its definition: what the fast one is tested against.
 
-use crate::sample::philox::philox4x32_10;
+use crate::sample::philox::{Stream, philox4x32_10};
 use crate::step_inputs::SamplingRow;
 
 /// The noise of a token, in f64.
 pub fn gumbel(sampling: &SamplingRow, token_id: u32) -> f64 {
     let key = [sampling.seed as u32, (sampling.seed >> 32) as u32];
-    let word = philox4x32_10([token_id, sampling.position, 0, 0], key)[0];
+    let Stream {
+        position,
+        purpose,
+        anchor,
+    } = sampling.stream();
+    let word = philox4x32_10([token_id, position, purpose, anchor], key)[0];
     let uniform = (f64::from(word >> 9) + 0.5) / f64::from(1 << 23);
     -(-uniform.ln()).ln()
 }
