@@ -8,8 +8,8 @@ use crate::linear::cube::{LinearShapeLaunch, few, many};
 use crate::paged_attention::cube::{attend, merge};
 use crate::spec::{Activation, AttentionSpec, KvSpec, MatrixSpec, RmsNormSpec, RopeSpec};
 use crate::{
-    advance, embed, gather_rows, glu, kv_copy, kv_write, launch, logits_process, logprobs,
-    paged_attention, rms_norm, rope, sample,
+    advance, embed, gather_rows, glu, kv_compact, kv_copy, kv_write, launch, logits_process,
+    logprobs, paged_attention, rms_norm, rope, sample, verify,
 };
 use cubecl::prelude::*;
 
@@ -92,6 +92,7 @@ pub fn kernels(variant: &OpVariant, target: &CompileTarget) -> Vec<OpKernel> {
         OpVariant::Kv(spec) => {
             let mut kernels = kv_write::cube::kernels(target, *spec);
             kernels.extend(kv_copy::cube::kernels(target, *spec));
+            kernels.extend(kv_compact::cube::kernels(target, *spec));
             ("kv", kernels)
         }
         OpVariant::PagedAttention(spec) => ("paged_attention", attention_kernels(target, spec)),
@@ -118,6 +119,7 @@ pub fn kernels(variant: &OpVariant, target: &CompileTarget) -> Vec<OpKernel> {
 fn sampling_kernels(target: &CompileTarget, vocab_size: usize) -> Vec<Box<dyn CubeKernel>> {
     let mut kernels = sample::cube::kernels(target, vocab_size);
     kernels.extend(logits_process::cube::kernels(target, vocab_size));
+    kernels.extend(verify::cube::kernels(target, vocab_size));
     kernels.extend(logprobs::cube::kernels(target, vocab_size));
     kernels.extend(advance::cube::kernels(target, sample::VERDICT_WORDS));
     kernels

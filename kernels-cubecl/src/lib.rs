@@ -23,6 +23,7 @@ mod elementary;
 pub mod embed;
 pub mod gather_rows;
 pub mod glu;
+pub mod kv_compact;
 pub mod kv_copy;
 pub mod kv_write;
 pub mod launch;
@@ -41,6 +42,7 @@ mod simd;
 pub mod spec;
 pub mod step_inputs;
 pub mod threads;
+pub mod verify;
 
 pub use limits::{DeviceLimits, RuntimeKind};
 pub use matrix::{PackError, PackedMatrix, RawRows};

@@ -48,6 +48,15 @@ impl KernelBackend for CubeBackend {
         crate::kv_copy::cube::kv_copy(pool, &contiguous(step), spec)
     }
 
+    fn kv_compact(
+        pool: CubeTensor,
+        step: CubeTensor,
+        verdicts: CubeTensor,
+        spec: KvSpec,
+    ) -> CubeTensor {
+        crate::kv_compact::cube::kv_compact(pool, &contiguous(step), verdicts, spec)
+    }
+
     fn paged_attention(
         qkv: CubeTensor,
         pool: CubeTensor,
@@ -83,6 +92,15 @@ impl KernelBackend for CubeBackend {
         let distributions = [contiguous(raw), contiguous(processed)];
         let verdicts = contiguous(verdicts);
         crate::logprobs::cube::logprobs(&distributions, &verdicts, &contiguous(step), num_top)
+    }
+
+    fn verify(
+        logits: CubeTensor,
+        verdicts: CubeTensor,
+        draft_logits: CubeTensor,
+        step: CubeTensor,
+    ) -> CubeTensor {
+        crate::verify::cube::verify(logits, verdicts, draft_logits, &contiguous(step))
     }
 
     fn sample(logits: CubeTensor, step: CubeTensor) -> CubeTensor {

@@ -123,6 +123,18 @@ impl KernelBackend for Flex {
         pool
     }
 
+    fn kv_compact(
+        pool: FlexTensor,
+        step: FlexTensor,
+        verdicts: FlexTensor,
+        spec: KvSpec,
+    ) -> FlexTensor {
+        let mut pool = writable(pool);
+        let verdicts = words(&verdicts);
+        crate::kv_compact::flex::kv_compact(pool.storage_mut(), view(&step), &verdicts, &spec);
+        pool
+    }
+
     fn paged_attention(
         qkv: FlexTensor,
         pool: FlexTensor,
@@ -218,6 +230,27 @@ impl KernelBackend for Flex {
         );
         let layout = Layout::contiguous(Shape::from([num_rows, row_words]));
         FlexTensor::new(Bytes::from_elems(out), layout, DType::U32)
+    }
+
+    fn verify(
+        logits: FlexTensor,
+        verdicts: FlexTensor,
+        draft_logits: FlexTensor,
+        step: FlexTensor,
+    ) -> FlexTensor {
+        let [num_rows, vocab_size] = [logits.layout().shape()[0], logits.layout().shape()[1]];
+        let step = view(&step);
+        let live = step.num_logit_rows().min(num_rows);
+        let mut verified = words(&verdicts).into_owned();
+        let inputs = crate::verify::flex::Inputs {
+            logits: &floats(&logits),
+            draft_logits: &floats(&draft_logits),
+            vocab_size,
+            step,
+        };
+        crate::verify::flex::verify(threads::process(), inputs, &mut verified[..live * 2]);
+        let layout = Layout::contiguous(Shape::from([num_rows, 2]));
+        FlexTensor::new(Bytes::from_elems(verified), layout, DType::U32)
     }
 
     fn sample(logits: FlexTensor, step: FlexTensor) -> FlexTensor {

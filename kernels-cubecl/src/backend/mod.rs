@@ -70,6 +70,14 @@ pub trait KernelBackend: Backend {
     /// Copies blocks within the pool.
     fn kv_copy(pool: FloatTensor<Self>, step: IntTensor<Self>, spec: KvSpec) -> FloatTensor<Self>;
 
+    /// Moves accepted drafts to where they belong.
+    fn kv_compact(
+        pool: FloatTensor<Self>,
+        step: IntTensor<Self>,
+        verdicts: IntTensor<Self>,
+        spec: KvSpec,
+    ) -> FloatTensor<Self>;
+
     /// Attention of this step's queries over the cached blocks of their sequences.
     fn paged_attention(
         qkv: FloatTensor<Self>,
@@ -101,6 +109,14 @@ pub trait KernelBackend: Backend {
         verdicts: IntTensor<Self>,
         step: IntTensor<Self>,
         num_top: usize,
+    ) -> IntTensor<Self>;
+
+    /// The accepted path of every tree of drafts.
+    fn verify(
+        logits: FloatTensor<Self>,
+        verdicts: IntTensor<Self>,
+        draft_logits: FloatTensor<Self>,
+        step: IntTensor<Self>,
     ) -> IntTensor<Self>;
 
     /// Token and status of each row of logits.

@@ -136,11 +136,7 @@ fn sample_kernel(
             }
         }
     }
-    let best = Best {
-        score: best_score,
-        token_id: best_id,
-    };
-    let token_id = cube_best(best, &mut scores, &mut words, units);
+    let token_id = cube_best(best_score, best_id, &mut scores, &mut words, units);
     if UNIT_POS == 0 && row * 2 < verdicts.len() {
         let ok = !live || seen == SEEN_FINITE;
         verdicts[row * 2] = select(live && ok, token_id, 0u32);
@@ -150,7 +146,7 @@ fn sample_kernel(
 
 /// By its bits, because compilers may assume that there are no infinities.
 #[cube]
-fn is_finite(x: f32) -> bool {
+pub(crate) fn is_finite(x: f32) -> bool {
     (x.to_bits() & 0x7f80_0000u32) != 0x7f80_0000u32
 }
 
@@ -270,16 +266,18 @@ pub(crate) fn cube_or(value: u32, scratch: &mut Shared<[u32]>, #[comptime] units
     all
 }
 
+/// The token with the greatest score among those of all units, the lowest id among equals.
 #[cube]
-fn cube_best(
-    best: Best,
+pub(crate) fn cube_best(
+    score: f32,
+    token_id: u32,
     scores: &mut Shared<[f32]>,
     token_ids: &mut Shared<[u32]>,
     #[comptime] units: u32,
 ) -> u32 {
     let unit = UNIT_POS as usize;
-    scores[unit] = best.score;
-    token_ids[unit] = best.token_id;
+    scores[unit] = score;
+    token_ids[unit] = token_id;
     sync_cube();
     #[unroll]
     for level in 0..comptime!(units.ilog2()) {

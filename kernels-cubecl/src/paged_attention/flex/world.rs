@@ -130,7 +130,9 @@ impl World {
         let mut row = self.tables[c.seq].clone();
         if let Some(window) = self.spec.window {
             // Blocks before every window of the chunk have been given back, those of drafts aside.
-            let first = (c.start + 1).saturating_sub(window).min(self.tails[c.seq].0);
+            let first = (c.start + 1)
+                .saturating_sub(window)
+                .min(self.tails[c.seq].0);
             row[..first / self.spec.kv.block_size].fill(0);
         }
         row.resize(row_len, 0);

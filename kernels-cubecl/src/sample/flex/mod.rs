@@ -8,7 +8,7 @@ pub mod reference;
 
 use std::cell::RefCell;
 
-use super::philox;
+use super::philox::{self, Stream};
 use crate::simd::shared::SharedMut;
 use crate::simd::{Isa, Kernel, LANES, Simd, math};
 use crate::step_inputs::{SamplingRow, StepView};
@@ -133,13 +133,16 @@ fn sample_on(
                 let maximum = row_best(row, maxima);
                 if is_noisy(row) && !maximum.is_bad() {
                     let (maximum, sampling) = (maximum.score, sampling(row));
+                    let temperature = sampling.temperature.min(TEMPERATURE_MAX);
                     // SAFETY: each task has an entry of its own.
                     let place = unsafe { noisy.part(task, 1) };
                     place[0] = isa.run(Noisy {
                         first,
                         logits,
                         maximum,
-                        sampling,
+                        temperature,
+                        seed: sampling.seed,
+                        stream: sampling.stream(),
                     });
                 }
             });
@@ -160,6 +163,25 @@ fn sample_on(
 /// The greatest of some logits, the first of which is that of token `first`.
 pub(crate) fn greatest(isa: Isa, first: u32, logits: &[f32]) -> Best {
     isa.run(Greatest { first, logits })
+}
+
+/// A token of the softmax of `logits` over a temperature, with the noise of a seed and a stream.
+/// `maximum` is that of the logits, or more.
+pub(crate) fn draw(
+    isa: Isa,
+    logits: &[f32],
+    (maximum, temperature): (f32, f32),
+    (seed, stream): (u64, Stream),
+) -> u32 {
+    let best = isa.run(Noisy {
+        first: 0,
+        logits,
+        maximum,
+        temperature,
+        seed,
+        stream,
+    });
+    best.token_id
 }
 
 /// First pass over a chunk.
@@ -216,7 +238,9 @@ struct Noisy<'a> {
     logits: &'a [f32],
     /// Of the whole row.
     maximum: f32,
-    sampling: SamplingRow,
+    temperature: f32,
+    seed: u64,
+    stream: Stream,
 }
 
 impl Kernel for Noisy<'_> {
@@ -224,8 +248,8 @@ impl Kernel for Noisy<'_> {
 
     #[inline(always)]
     fn run<S: Simd>(self, s: S) -> Best {
-        let temperature = self.sampling.temperature.min(TEMPERATURE_MAX);
-        let key = [self.sampling.seed as u32, (self.sampling.seed >> 32) as u32];
+        let temperature = self.temperature;
+        let key = [self.seed as u32, (self.seed >> 32) as u32];
         let (maximum, divisor) = (s.splat(self.maximum), s.splat(temperature));
         let mut best = Best::NONE;
         // Logits up to here lose whatever their noise.
@@ -252,7 +276,7 @@ impl Kernel for Noisy<'_> {
             // Twice at the end, if more than 16 are left.
             while pending.len > 0 {
                 let (logits, tokens) = pending.take();
-                let words = philox::first_words(s, &tokens, self.sampling.stream(), key);
+                let words = philox::first_words(s, &tokens, self.stream, key);
                 let logits = s.div(s.sub(s.load(&logits), maximum), divisor);
                 let scores = s.add(logits, gumbel(s, words));
                 let score = s.greatest(scores);
