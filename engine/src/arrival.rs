@@ -9,6 +9,7 @@ use crate::beam::BeamSearch;
 use crate::rank::{Rank, Urgency};
 use crate::request_state::RequestState;
 use crate::sequence::{Draws, PromptScores, Sequence, SequenceParts};
+use crate::spec::RequestEstimates;
 use crate::statistics::{RequestFacts, SamplingKind};
 use crate::stop::StopConditions;
 use crate::{
@@ -84,6 +85,7 @@ impl<E: Executor, V: Vocabulary> Engine<E, V> {
                 ..Usage::default()
             },
             speculation: request.speculation,
+            estimates: RequestEstimates::default(),
             spec_report: SpeculationReport::default(),
             tenant: request.cache_keys.tenant.clone(),
             facts: RequestFacts::new(now, kind, num_prompt, request.cache_keys.tenant),

@@ -8,7 +8,6 @@ use crate::in_flight::{Step, take_draft};
 use crate::sampling_rows::RowPurpose;
 use crate::scheduler::ScheduledSeq;
 use crate::sequence::Draws;
-use crate::statistics::StepFacts;
 use crate::{
     Engine, Executor, ExecutorError, FailureCause, FailureScope, FinishReason, RequestId, SeqId,
     StepPlan, Timestamp, TokenId, Verdict, Vocabulary,
@@ -22,7 +21,10 @@ impl<E: Executor, V: Vocabulary> Engine<E, V> {
         };
         self.output.clear();
         let collected = self.executor.collect(&mut self.output);
+        // With a step behind it, it began when the one before had ended.
+        let began_at = self.now.max(step.submitted_at);
         self.now = clock();
+        self.pass_us = self.now.since(began_at);
         match collected {
             Ok(()) if self.output.verdicts().len() == step.batch.num_logit_rows() => {
                 self.commit(&step);
@@ -70,6 +72,7 @@ impl<E: Executor, V: Vocabulary> Engine<E, V> {
             self.commit_row(step, row);
         }
         self.advance_beams(step);
+        self.record_passes(step);
         for scheduled in &step.plan.scheduled {
             self.publish(scheduled);
         }
@@ -151,10 +154,14 @@ impl<E: Executor, V: Vocabulary> Engine<E, V> {
                 let token = sequence.tokens[position];
                 self.events.push_prompt_token(request, token, logprobs);
             }
-            RowPurpose::Sample { .. } if batch.sampling[row].num_drafts > 0 => {
-                self.commit_draft(step, row);
+            RowPurpose::Sample { sample } => {
+                self.note_decode_pass(step, row);
+                if batch.sampling[row].num_drafts > 0 {
+                    self.commit_draft(step, row);
+                } else {
+                    self.commit_sample(entry.seq, sample, row);
+                }
             }
-            RowPurpose::Sample { sample } => self.commit_sample(entry.seq, sample, row),
             RowPurpose::Draft { .. } => {}
             RowPurpose::Candidates => self.commit_candidates(entry.seq, row),
         }
@@ -224,6 +231,7 @@ impl<E: Executor, V: Vocabulary> Engine<E, V> {
         let reason = sequence.commit(token, logprobs, &self.vocabulary, &mut self.events);
         let request = self.requests.get_mut(sequence.request);
         request.facts.token(self.now);
+        request.spec_report.emitted_tokens += u64::from(self.is_decoding);
         self.num_emitted += 1;
         match reason {
             Some(reason) => {
@@ -322,57 +330,5 @@ impl<E: Executor, V: Vocabulary> Engine<E, V> {
                 self.end_request(failure.request, &FinishReason::Error(cause));
             }
         }
-    }
-
-    /// Notes who was preempted and admitted.
-    pub(crate) fn note_plan(&mut self, plan: &StepPlan) {
-        for &seq in &plan.preempted {
-            let request = self.sequences.get(seq).request;
-            self.requests.get_mut(request).facts.preempted();
-        }
-        for admission in &plan.admitted {
-            let sequence = self.sequences.get(admission.seq);
-            let request = self.requests.get_mut(sequence.request);
-            let num_cached = admission.num_cached;
-            if !request.was_admitted {
-                request.was_admitted = true;
-                request.usage.cached_tokens = num_cached.min(sequence.num_prompt);
-            }
-            request.facts.admitted(self.now, num_cached);
-            self.statistics.record_prefix(
-                admission.num_looked_up,
-                num_cached,
-                admission.miss.kind(),
-            );
-        }
-    }
-
-    fn record_step(&mut self, plan: &StepPlan) {
-        let queues = &self.scheduler.queues;
-        let groups = 0..self.blocks.num_groups();
-        let blocks_used: usize = groups.clone().map(|g| self.blocks.num_referenced(g)).sum();
-        let slots_allocated = blocks_used * self.config.block_size;
-        // Every block is full but the last of each table.
-        let num_empty = |seq| {
-            let sequence = self.sequences.get(seq);
-            let tables = sequence.tables.iter();
-            let unfilled = tables.map(|t| t.capacity().saturating_sub(sequence.num_verified));
-            unfilled.sum::<usize>()
-        };
-        let slots_empty: usize = queues.running().iter().map(|&(_, s)| num_empty(s)).sum();
-        let facts = StepFacts {
-            num_tokens: plan.num_tokens,
-            num_seqs: plan.scheduled.len(),
-            num_emitted: self.num_emitted,
-            num_running: queues.running().len(),
-            num_waiting: queues.num_waiting(),
-            num_parked: queues.num_parked(),
-            blocks_used,
-            blocks_usable: groups.map(|g| self.blocks.num_usable(g)).sum(),
-            slots_allocated,
-            slots_filled: slots_allocated.saturating_sub(slots_empty),
-            num_preempted: plan.preempted.len(),
-        };
-        self.statistics.record_step(&facts);
     }
 }

@@ -3,8 +3,8 @@
 //!
 //! Neighbours: called by `commit.rs` with the row of an anchor; rows were made by `draft_rows.rs`.
 //!
-//! A row's verdict is the token behind its path. Where a child has that token, the child is accepted
-//! and its row says what follows: all ways to verify a draft come down to this walk.
+//! A row's verdict is the token behind its path. Where a child has that token and was reached, it is
+//! accepted and its row says what follows: all ways to verify a draft come down to this walk.
 
 use crate::in_flight::Step;
 use crate::sampling_rows::RowPurpose;
@@ -25,8 +25,13 @@ impl<E: Executor, V: Vocabulary> Engine<E, V> {
             let Some(child) = draft.child(node, token) else {
                 break;
             };
+            let child_row = anchor_row + 1 + child as usize;
+            if self.output.verdicts()[child_row] == Verdict::Unreached {
+                // A residual may draw the very token that was rejected.
+                break;
+            }
             node = Some(child);
-            row = anchor_row + 1 + child as usize;
+            row = child_row;
             num_accepted += 1;
             path.push(row);
         }
@@ -57,11 +62,7 @@ impl<E: Executor, V: Vocabulary> Engine<E, V> {
                     let sample = self.sequences.get(entry.seq).sample;
                     self.fail_row(entry.seq, RowPurpose::Sample { sample }, reason);
                 }
-                Verdict::Unreached => {
-                    let message = "a draft token was accepted whose row has no verdict".to_owned();
-                    let cause = FailureCause::Executor(message);
-                    self.finish(entry.seq, FinishReason::Error(cause));
-                }
+                Verdict::Unreached => unreachable!("the path leads along rows that were reached"),
             }
         }
         self.draft_path = path;
@@ -70,16 +71,22 @@ impl<E: Executor, V: Vocabulary> Engine<E, V> {
     fn record_draft(&mut self, step: &Step, planned: u32, num_accepted: usize) {
         let scheduled = &step.plan.scheduled[planned as usize];
         let draft = &step.drafts[planned as usize];
-        let sequence = self.sequences.get(scheduled.seq);
+        let sequence = self.sequences.get_mut(scheduled.seq);
+        sequence.num_steps_undrafted = 0;
         let sample = (sequence.request, sequence.sample);
         if sequence.log.is_none() {
             self.events.push_draft(sample, draft.clone(), num_accepted);
         }
-        self.speculator.record(
-            self.requests.get_mut(sequence.request),
-            scheduled.seq,
-            draft,
-            num_accepted,
-        );
+        let nodes = 0..draft.len() as u32;
+        let depth = nodes.map(|node| draft.depth(node)).max().unwrap_or(0);
+        let drafter = self.speculator.name(sequence.drafter);
+        let request = self.requests.get_mut(sequence.request);
+        let size = (draft.len(), depth);
+        let report = &mut request.spec_report;
+        report.record_draft(drafter, size, num_accepted);
+        // Its share of the step, by rows.
+        let share = self.pass_us * scheduled.num_scheduled as u64 / step.plan.num_tokens as u64;
+        report.verify_us += share;
+        report.draft_us += step.draft_us / step.plan.scheduled.len() as u64;
     }
 }

@@ -39,6 +39,10 @@ pub struct Engine<E, V> {
     pub(crate) speculator: Speculator,
     /// Rows on the path of the draft that is being committed.
     pub(crate) draft_path: Vec<usize>,
+    /// What the step that is being committed took.
+    pub(crate) pass_us: u64,
+    /// The row that is being committed follows a single token.
+    pub(crate) is_decoding: bool,
     pub(crate) now: Timestamp,
 }
 
@@ -64,6 +68,8 @@ impl<E: Executor, V: Vocabulary> Engine<E, V> {
             mask_failures: Vec::new(),
             speculator: Speculator::new(&config),
             draft_path: Vec::new(),
+            pass_us: 0,
+            is_decoding: false,
             now: Timestamp::default(),
             config,
             executor,
@@ -87,15 +93,19 @@ impl<E: Executor, V: Vocabulary> Engine<E, V> {
         self.now = clock();
         self.events.begin();
         self.blocks.expire_pins(self.now.0);
-        while self.in_flight.len() < self.steps_in_flight_max() && self.submit_next() {}
+        while self.in_flight.len() < self.steps_in_flight_max() && self.submit_next(&mut clock) {}
         self.collect_oldest(clock);
         self.events.deliver()
     }
 
     /// Plans a step and submits it. Says whether there was anything to run.
-    fn submit_next(&mut self) -> bool {
+    fn submit_next(&mut self, clock: &mut impl FnMut() -> Timestamp) -> bool {
+        let began_at = clock();
         self.draft();
         let mut step = self.in_flight.take_vacant();
+        step.submitted_at = clock();
+        step.draft_us = step.submitted_at.since(began_at);
+        step.has_model_drafts = self.speculator.has_model_drafts();
         let mut context = PlanContext {
             sequences: &mut self.sequences,
             requests: &self.requests,

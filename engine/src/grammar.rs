@@ -27,6 +27,31 @@ pub trait Grammar: Debug + Send {
     /// Nothing may follow: the sequence ends.
     fn is_finished(&self) -> bool;
 
+    /// Tokens that the grammar leaves no choice about, at most `num_tokens_max`: guesses for a draft,
+    /// verified like any other. `mask_words` is `ceil(V / 32)`.
+    ///
+    /// This looks for masks with a single token. Implementations that know better (bytes that must come,
+    /// as the tokenizer would cut them) say more.
+    fn forced(&self, num_tokens_max: usize, mask_words: usize) -> Vec<TokenId> {
+        let mut state = self.fork();
+        let mut forced = Vec::new();
+        let mut mask = vec![0; mask_words];
+        while forced.len() < num_tokens_max && !state.is_finished() {
+            mask.fill(0);
+            let num_allowed = |mask: &[u32]| mask.iter().map(|word| word.count_ones()).sum::<u32>();
+            if state.fill_mask(&mut mask).is_err() || num_allowed(&mask) != 1 {
+                break;
+            }
+            let word = mask.iter().position(|&word| word != 0).unwrap_or(0);
+            let token = TokenId(32 * word as u32 + mask[word].trailing_zeros());
+            if state.accept(token).is_err() {
+                break;
+            }
+            forced.push(token);
+        }
+        forced
+    }
+
     /// The same state for a forked sequence.
     fn fork(&self) -> Box<dyn Grammar>;
 }

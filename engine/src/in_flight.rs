@@ -3,9 +3,9 @@
 //! Neighbours: `engine.rs` pushes, `commit.rs` takes the oldest. At most two: while the device runs
 //! one, the next is planned and waits behind it.
 
-use crate::DraftTree;
 use crate::scheduler::StepPlan;
 use crate::step_batch::StepBatch;
+use crate::{DraftTree, Timestamp};
 
 /// Most steps that are ever in flight: what comes after two has inputs that nobody knows yet.
 pub(crate) const STEPS_IN_FLIGHT_MAX: usize = 2;
@@ -17,6 +17,12 @@ pub(crate) struct Step {
     pub(crate) batch: StepBatch,
     /// By entry of the plan; those past its end are vacant.
     pub(crate) drafts: Vec<DraftTree>,
+    /// When it was submitted.
+    pub(crate) submitted_at: Timestamp,
+    /// Time that its drafts took.
+    pub(crate) draft_us: u64,
+    /// Models drafted for it.
+    pub(crate) has_model_drafts: bool,
 }
 
 /// Takes the draft of the plan's entry `planned` into `drafts`, and leaves an empty tree with room.
@@ -44,6 +50,9 @@ impl InFlight {
             plan: StepPlan::default(),
             batch: empty.clone(),
             drafts: Vec::new(),
+            submitted_at: Timestamp::default(),
+            draft_us: 0,
+            has_model_drafts: false,
         };
         Self {
             submitted: Vec::with_capacity(STEPS_IN_FLIGHT_MAX),

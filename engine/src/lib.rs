@@ -44,6 +44,7 @@ mod output_log;
 mod prefix_cache;
 mod queues;
 mod rank;
+mod record;
 mod request;
 mod request_state;
 mod request_store;
@@ -87,8 +88,9 @@ pub use sampling_rows::{NoisePurpose, RowPurpose, SamplingRow, TokenBias};
 pub use scheduler::{Admission, ScheduledSeq, StepPlan};
 pub use scheduling_config::{SchedulingConfig, SchedulingPolicy};
 pub use spec::{
-    DraftContext, DraftDraw, DraftModelConfig, DraftNode, DraftTree, Drafter, SpecMethod,
-    SpeculationConfig, SpeculationParams, SpeculationReport, Verification,
+    DraftContext, DraftDraw, DraftModelConfig, DraftNode, DraftTree, Drafter, NgramDrafter,
+    Occurrence, SpecMethod, SpeculationConfig, SpeculationParams, SpeculationReport, SuffixDrafter,
+    Verification,
 };
 pub use statistics::{
     Bin, BucketReport, Distribution, EngineReport, LengthClass, MeanMax, MissCounts, MissKind,

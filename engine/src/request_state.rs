@@ -4,6 +4,7 @@
 
 use crate::beam::BeamSearch;
 use crate::output_log::OutputLog;
+use crate::spec::RequestEstimates;
 use crate::statistics::RequestFacts;
 use crate::{
     FinishReason, OutputParams, RequestId, SeqId, SpeculationParams, SpeculationReport, StopParams,
@@ -31,6 +32,8 @@ pub(crate) struct RequestState {
     pub(crate) ended: Vec<EndedSample>,
     pub(crate) usage: Usage,
     pub(crate) speculation: SpeculationParams,
+    /// What was learnt of drafts for it.
+    pub(crate) estimates: RequestEstimates,
     /// What speculation did for it so far.
     pub(crate) spec_report: SpeculationReport,
     /// Whose text it is.

@@ -47,7 +47,21 @@ impl Decoder {
     /// the logits `[R, V]` of the rows the step asks for: `None` if it asks for none, which is a
     /// prompt's chunk that is not its last.
     pub fn forward(&self, context: &ForwardContext, cache: &mut KvCache) -> Option<Tensor<2>> {
-        let stream = self.hidden_states(context, cache, |_, _| ());
+        self.forward_layers(context, cache, self.layers.len())
+    }
+
+    /// [`Self::forward`] through the first `num_layers` layers alone: a rough guess at what all of
+    /// them say.
+    pub fn forward_layers(
+        &self,
+        context: &ForwardContext,
+        cache: &mut KvCache,
+        num_layers: usize,
+    ) -> Option<Tensor<2>> {
+        let mut stream = ResidualStream::new(self.embedding.forward(context));
+        for (index, layer) in self.layers.iter().take(num_layers).enumerate() {
+            stream = layer.forward(stream, context, cache.layer_mut(index));
+        }
         let num_rows = context.num_logit_rows();
         (num_rows > 0).then(|| self.logits(stream, context))
     }

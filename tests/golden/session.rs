@@ -85,7 +85,7 @@ impl Session {
         }
         let verdicts = output.verdicts().iter().map(|verdict| match verdict {
             Verdict::Token(TokenId(id)) => *id,
-            Verdict::NotFinite => panic!("logits are not finite"),
+            Verdict::NotFinite | Verdict::Unreached => panic!("logits are not finite"),
         });
         let rows = logits
             .chunks_exact(self.vocab_size)

@@ -117,7 +117,7 @@ fn take(
             assert!(sample.reason.is_none(), "a sample ends once");
             sample.reason = Some(reason.clone());
         }
-        Event::Finished { request, usage } => {
+        Event::Finished { request, usage, .. } => {
             let earlier = usages.insert(request, usage);
             assert!(earlier.is_none(), "a request ends once");
         }

@@ -3,18 +3,23 @@
 //! Neighbours: lives in `sequence_store.rs`; `scheduler.rs` asks how much it has to run;
 //! `step_batch/` reads its tokens and tables; `commit.rs` gives it verdicts.
 
+mod integrity;
+mod parts;
+
 use std::sync::Arc;
 
 use crate::executor::RowLogprobs;
 use crate::output_log::OutputLog;
 use crate::rank::Rank;
+use crate::spec::{DrafterId, Shadow};
 use crate::stop::StopConditions;
 use crate::token_counts::TokenCounts;
 use crate::{
     BlockTable, DraftTree, Events, FailureCause, FinishReason, Generation, Grammar, HashChain,
-    IntegrityError, LogprobsParams, RequestId, SamplingParams, SeqId, StopCause, TokenId,
-    Verification, Vocabulary,
+    LogprobsParams, RequestId, SamplingParams, SeqId, StopCause, TokenId, Verification, Vocabulary,
 };
+
+pub(crate) use parts::{SequenceName, SequenceParts};
 
 /// Prompt and generated tokens, how far they are computed, and where their keys and values lie.
 #[derive(Debug)]
@@ -47,6 +52,12 @@ pub(crate) struct Sequence {
     /// Guesses to be run behind its tokens in the step that is being planned. In depth-first order
     /// once planned.
     pub(crate) draft: DraftTree,
+    /// Who made it.
+    pub(crate) drafter: DrafterId,
+    /// A draft that is compared with what comes.
+    pub(crate) shadow: Option<Shadow>,
+    /// Steps since a draft of it was last verified.
+    pub(crate) num_steps_undrafted: u32,
     /// Draft tokens that a step in flight runs.
     pub(crate) num_drafts_in_flight: usize,
     /// It is to have a draft, which needs the host to know its newest token.
@@ -96,30 +107,6 @@ pub(crate) struct PromptScores {
     pub(crate) num_told: usize,
 }
 
-/// What names a sequence: handed out by the store.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct SequenceName {
-    pub(crate) id: SeqId,
-    pub(crate) generation: Generation,
-}
-
-/// The parts a [`Sequence`] begins with.
-#[derive(Debug)]
-pub(crate) struct SequenceParts {
-    pub(crate) request: RequestId,
-    pub(crate) rank: Rank,
-    pub(crate) prompt: Vec<TokenId>,
-    pub(crate) sampling: Arc<SamplingParams>,
-    pub(crate) stop: StopConditions,
-    pub(crate) tables: Vec<BlockTable>,
-    pub(crate) chain: HashChain,
-    pub(crate) draws: Draws,
-    pub(crate) prompt_scores: Option<PromptScores>,
-    pub(crate) logprobs: Option<LogprobsParams>,
-    pub(crate) is_logged: bool,
-    pub(crate) verification: Verification,
-}
-
 impl Sequence {
     pub(crate) fn new(name: SequenceName, parts: SequenceParts) -> Self {
         let num_prompt = parts.prompt.len();
@@ -143,6 +130,9 @@ impl Sequence {
             num_placeholders: 0,
             placeholder_row: None,
             draft: DraftTree::new(),
+            drafter: DrafterId::default(),
+            shadow: None,
+            num_steps_undrafted: 0,
             num_drafts_in_flight: 0,
             wants_draft: false,
             verification: parts.verification,
@@ -182,6 +172,9 @@ impl Sequence {
             num_placeholders: 0,
             placeholder_row: None,
             draft: DraftTree::new(),
+            drafter: DrafterId::default(),
+            shadow: None,
+            num_steps_undrafted: 0,
             num_drafts_in_flight: 0,
             wants_draft: false,
             verification: self.verification,
@@ -375,27 +368,6 @@ impl Sequence {
         self.placeholder_row = None;
         self.draft.clear();
         self.num_drafts_in_flight = 0;
-    }
-
-    /// Whether everything computed has a slot and is known or on its way.
-    pub(crate) fn check_integrity(&self) -> Result<(), IntegrityError> {
-        let (num_computed, num_tokens) = (self.num_computed, self.tokens.len());
-        for table in &self.tables {
-            let capacity = table.capacity();
-            let num_ahead = self.num_placeholders + self.num_drafts_in_flight;
-            let is_known = num_computed <= num_tokens + num_ahead;
-            let is_verified = self.num_verified <= num_computed.min(num_tokens);
-            if !is_known || !is_verified || num_computed > capacity {
-                let seq = self.id;
-                return Err(IntegrityError::Computed {
-                    seq,
-                    num_computed,
-                    num_tokens,
-                    capacity,
-                });
-            }
-        }
-        Ok(())
     }
 }
 

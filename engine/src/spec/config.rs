@@ -22,8 +22,9 @@ pub struct SpeculationConfig {
     pub ngram_len_max: u32,
     /// The draft model, if the executor has one.
     pub draft_model: Option<DraftModelConfig>,
-    /// The executor can run the target's first layers alone.
-    pub has_layer_skip: bool,
+    /// What a guess of the target's first layers costs, in thousandths of a pass of the target, if the
+    /// executor can run them alone.
+    pub layer_skip_cost: Option<u32>,
 }
 
 /// What the engine has to know of a draft model.
@@ -33,6 +34,8 @@ pub struct DraftModelConfig {
     pub groups: Vec<KvGroupConfig>,
     /// Most tokens of a sequence that it supports.
     pub max_seq_len: usize,
+    /// What a guess costs, in thousandths of a pass of the target: how many weights are read.
+    pub cost: u32,
 }
 
 impl Default for SpeculationConfig {
@@ -46,7 +49,7 @@ impl Default for SpeculationConfig {
             ngram_len_min: 2,
             ngram_len_max: 4,
             draft_model: None,
-            has_layer_skip: false,
+            layer_skip_cost: None,
         }
     }
 }

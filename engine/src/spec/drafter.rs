@@ -16,7 +16,10 @@ pub trait Drafter: Debug + Send {
     /// Adds guesses to `draft`, at most `context.num_nodes_max` nodes in all, none deeper than
     /// `context.depth_max`. `draft` may hold guesses of other drafters: a drafter that extends them
     /// starts behind `context.after`.
-    fn draft(&mut self, context: &DraftContext<'_>, draft: &mut DraftTree);
+    ///
+    /// Returns how much of the text the guesses rest on, in tokens: what is learnt about guesses is kept
+    /// apart by it. 0 where there is no such number.
+    fn draft(&mut self, context: &DraftContext<'_>, draft: &mut DraftTree) -> usize;
 
     /// A sequence has ended with these tokens; its id will name others. Aborted and failed
     /// sequences come with an empty `output`: nothing is to be learnt from them.

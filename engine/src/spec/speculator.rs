@@ -1,31 +1,64 @@
-//! Who drafts for which sequence in a step.
+//! Who drafts for which sequence in a step, and what is learnt of it.
 //!
-//! Neighbours: asked by `engine.rs` before it plans; host drafters implement [`Drafter`], drafts of
-//! models are made in `device_drafter.rs`; told by `commit_draft.rs` what became of drafts, and by
-//! `finish.rs` which sequences ended.
+//! Neighbours: `propose.rs` makes the drafts of a step with it; host drafters implement [`Drafter`],
+//! drafts of models are made in `device_drafter.rs`; told by `commit_draft.rs` what became of drafts,
+//! and by `finish.rs` which sequences ended.
 
-use super::device_drafter::{DraftPools, DraftRun, Wanted};
+use super::controller::{Bucket, Controller, DrafterId, Offer};
+use super::device_drafter::Wanted;
 use super::draft_cache::DraftCache;
-use super::{DraftContext, DraftTree, Drafter, SpecMethod, SpeculationConfig};
-use crate::request_state::RequestState;
-use crate::{
-    DraftSource, Engine, EngineConfig, Executor, SeqId, StepBatch, StepOutput, TokenId, Vocabulary,
+use super::{
+    DraftContext, DraftTree, Drafter, NgramDrafter, Occurrence, SpecMethod, SpeculationConfig,
+    SuffixDrafter,
 };
+use crate::request_state::RequestState;
+use crate::sequence::Sequence;
+use crate::{EngineConfig, SeqId, StepBatch, StepOutput, TokenId};
+
+/// From so many matched tokens on a suffix replaces what a draft model would say: text that is being
+/// copied goes on as it did.
+const LONG_MATCH_LEN: usize = 12;
+
+/// Drafters as numbers: what is learnt is kept apart by them.
+pub(super) mod drafter_id {
+    use super::DrafterId;
+
+    pub(crate) const NGRAM: DrafterId = 0;
+    pub(crate) const SUFFIX: DrafterId = 1;
+    pub(crate) const GRAMMAR: DrafterId = 2;
+    pub(crate) const DRAFT_MODEL: DrafterId = 3;
+    pub(crate) const LAYER_SKIP: DrafterId = 4;
+    pub(crate) const CUSTOM: DrafterId = 5;
+}
 
 /// The drafters of an engine.
 #[derive(Debug)]
 pub(crate) struct Speculator {
-    config: SpeculationConfig,
-    custom: Option<Box<dyn Drafter>>,
+    pub(super) config: SpeculationConfig,
+    ngram: NgramDrafter,
+    suffix: SuffixDrafter,
+    pub(super) custom: Option<Box<dyn Drafter>>,
+    pub(super) controller: Controller,
     /// The draft model's memory, if there is one.
     pub(crate) draft_cache: Option<DraftCache>,
     /// Of the draft model.
-    draft_batch: StepBatch,
+    pub(super) draft_batch: StepBatch,
     /// Of the target's first layers.
-    layer_batch: StepBatch,
-    draft_output: StepOutput,
-    wants_model: Vec<Wanted>,
-    wants_layers: Vec<Wanted>,
+    pub(super) layer_batch: StepBatch,
+    pub(super) draft_output: StepOutput,
+    pub(super) wants_model: Vec<Wanted>,
+    pub(super) wants_layers: Vec<Wanted>,
+    /// Sequences whose drafts the controller may cut, and how much it keeps of each.
+    pub(super) offered: Vec<SeqId>,
+    pub(super) num_kept: Vec<usize>,
+    mask_words: usize,
+}
+
+/// A draft of the host, and who made it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Made {
+    pub(super) drafter: DrafterId,
+    pub(super) match_len: usize,
 }
 
 impl Speculator {
@@ -33,41 +66,112 @@ impl Speculator {
         let spec = &config.speculation;
         let draft_model = spec.draft_model.as_ref();
         let num_draft_groups = draft_model.map_or(0, |model| model.groups.len());
+        let (len_min, len_max) = (spec.ngram_len_min as usize, spec.ngram_len_max as usize);
         Self {
             config: spec.clone(),
+            ngram: NgramDrafter::new(len_min, len_max, Occurrence::First),
+            suffix: SuffixDrafter::new(),
             custom: None,
+            controller: Controller::default(),
             draft_cache: draft_model.map(|model| DraftCache::new(config, model)),
             draft_batch: StepBatch::new(num_draft_groups, config.vocab_size),
             layer_batch: StepBatch::new(config.groups.len(), config.vocab_size),
             draft_output: StepOutput::default(),
             wants_model: Vec::new(),
             wants_layers: Vec::new(),
+            offered: Vec::new(),
+            num_kept: Vec::new(),
+            mask_words: config.vocab_size.div_ceil(u32::BITS as usize),
         }
     }
 
     /// Who drafts for a request.
-    fn method(&self, request: &RequestState) -> SpecMethod {
+    pub(super) fn method(&self, request: &RequestState) -> SpecMethod {
         if request.beam.is_some() {
             return SpecMethod::Off;
         }
         request.speculation.method.unwrap_or(self.config.method)
     }
 
-    /// Notes what became of a draft.
-    pub(crate) fn record(
+    /// The draft that `method` makes on the host. `None` where a model is to draft.
+    pub(super) fn draft_on_host(
         &mut self,
-        request: &mut RequestState,
-        _seq: SeqId,
-        draft: &DraftTree,
-        num_accepted: usize,
-    ) {
-        let nodes = 0..draft.len() as u32;
-        let depth = nodes.map(|node| draft.depth(node)).max().unwrap_or(0);
-        let drafter = self.custom.as_ref().map_or("custom", |d| d.name());
-        let size = (draft.len(), depth);
-        request
-            .spec_report
-            .record_draft(drafter, size, num_accepted);
+        method: SpecMethod,
+        sequence: &Sequence,
+        context: &DraftContext<'_>,
+        draft: &mut DraftTree,
+    ) -> Option<Made> {
+        if method == SpecMethod::Custom {
+            let custom = self.custom.as_mut();
+            let match_len = custom.map_or(0, |custom| custom.draft(context, draft));
+            let drafter = drafter_id::CUSTOM;
+            return Some(Made { drafter, match_len });
+        }
+        let forced = match &sequence.grammar {
+            Some(grammar) => grammar.forced(context.depth_max, self.mask_words),
+            None => Vec::new(),
+        };
+        let after = draft.push_chain(None, forced.iter().copied());
+        let context = DraftContext {
+            assumed: &forced,
+            after,
+            ..*context
+        };
+        let (drafter, match_len) = match method {
+            SpecMethod::Ngram => (drafter_id::NGRAM, self.ngram.draft(&context, draft)),
+            _ => (drafter_id::SUFFIX, self.suffix.draft(&context, draft)),
+        };
+        if !forced.is_empty() {
+            let drafter = drafter_id::GRAMMAR;
+            return Some(Made { drafter, match_len });
+        }
+        let has_model = matches!(method, SpecMethod::DraftModel | SpecMethod::LayerSkip)
+            || (method == SpecMethod::Auto && self.draft_cache.is_some());
+        if has_model && match_len < LONG_MATCH_LEN {
+            // A model knows more than a short match.
+            draft.clear();
+            return None;
+        }
+        Some(Made { drafter, match_len })
+    }
+
+    /// What is known of drafts for a sequence.
+    pub(super) fn offer(made: Made, sequence: &Sequence, request: &RequestState) -> Offer {
+        Offer {
+            drafter: made.drafter,
+            match_len: made.match_len,
+            bucket: Bucket {
+                is_sampled: !sequence.sampling.is_greedy(),
+                is_structured: sequence.grammar.is_some(),
+                len_class: Bucket::len_class(sequence.tokens.len()),
+                task: request.speculation.task,
+            },
+        }
+    }
+
+    /// What a drafter is called in reports.
+    pub(crate) fn name(&self, drafter: DrafterId) -> &'static str {
+        match drafter {
+            drafter_id::NGRAM => "ngram",
+            drafter_id::SUFFIX => "suffix",
+            drafter_id::GRAMMAR => "grammar",
+            drafter_id::DRAFT_MODEL => "draft-model",
+            drafter_id::LAYER_SKIP => "layer-skip",
+            _ => self
+                .custom
+                .as_ref()
+                .map_or("custom", |custom| custom.name()),
+        }
+    }
+
+    /// Whether models were asked for drafts in this step.
+    pub(crate) fn has_model_drafts(&self) -> bool {
+        !self.wants_model.is_empty() || !self.wants_layers.is_empty()
+    }
+
+    /// A pass without prompts and without drafts of models took so long.
+    pub(crate) fn record_pass(&mut self, num_rows: usize, duration_us: u64) {
+        self.controller.record_pass(num_rows, duration_us);
     }
 
     /// A sequence has ended; `output` is empty where nothing is to be learnt from it.
@@ -75,6 +179,8 @@ impl Speculator {
         if let Some(custom) = &mut self.custom {
             custom.forget(seq, tenant, output);
         }
+        self.ngram.forget(seq, tenant, output);
+        self.suffix.forget(seq, tenant, output);
         if let Some(cache) = &mut self.draft_cache {
             cache.release(seq);
         }
@@ -84,121 +190,6 @@ impl Speculator {
     pub(crate) fn reset(&mut self) {
         if let Some(cache) = &mut self.draft_cache {
             cache.reset();
-        }
-    }
-}
-
-impl<E: Executor, V: Vocabulary> Engine<E, V> {
-    /// A drafter of the caller's own, for requests with [`SpecMethod::Custom`].
-    pub fn set_drafter(&mut self, drafter: Box<dyn Drafter>) {
-        self.speculator.custom = Some(drafter);
-    }
-
-    /// Makes drafts for the running sequences that are about to decode.
-    pub(crate) fn draft(&mut self) {
-        self.speculator.wants_model.clear();
-        self.speculator.wants_layers.clear();
-        for index in 0..self.scheduler.queues.running().len() {
-            let (_, seq) = self.scheduler.queues.running()[index];
-            self.draft_on_host(seq);
-        }
-        let queues = &self.scheduler.queues;
-        if let Some(cache) = &mut self.speculator.draft_cache {
-            let running = queues.running();
-            cache.release_others(|seq| running.iter().any(|&(_, running)| running == seq));
-        }
-        self.draft_on_device(DraftSource::DraftModel);
-        self.draft_on_device(DraftSource::LayerSkip);
-    }
-
-    /// The draft of one sequence, or its wish for one of a model.
-    fn draft_on_host(&mut self, seq: SeqId) {
-        let speculator = &mut self.speculator;
-        let sequence = self.sequences.get_mut(seq);
-        sequence.draft.clear();
-        let request = self.requests.get(sequence.request);
-        let method = speculator.method(request);
-        sequence.wants_draft = method != SpecMethod::Off;
-        let asked = request
-            .speculation
-            .num_tokens
-            .or(speculator.config.num_tokens);
-        let num_nodes_max = sequence
-            .num_drafts_max()
-            .min(speculator.config.num_tokens_max as usize)
-            .min(asked.map_or(usize::MAX, |asked| asked as usize));
-        if num_nodes_max == 0 {
-            return;
-        }
-        let wanted = Wanted {
-            seq,
-            num_drafts: num_nodes_max,
-        };
-        let mut draft = std::mem::take(&mut sequence.draft);
-        let context = DraftContext {
-            seq,
-            request: request.id,
-            tenant: request.tenant.as_deref(),
-            tokens: &sequence.tokens,
-            num_prompt: sequence.num_prompt,
-            assumed: &[],
-            after: None,
-            num_nodes_max,
-            depth_max: num_nodes_max,
-            width_max: speculator.config.width_max as usize,
-        };
-        match method {
-            SpecMethod::Custom => {
-                if let Some(custom) = &mut speculator.custom {
-                    custom.draft(&context, &mut draft);
-                }
-            }
-            SpecMethod::DraftModel => speculator.wants_model.push(wanted),
-            SpecMethod::LayerSkip => speculator.wants_layers.push(wanted),
-            SpecMethod::Off | SpecMethod::Auto | SpecMethod::Ngram | SpecMethod::Suffix => {}
-        }
-        draft.truncate(num_nodes_max);
-        let vocab_size = self.config.vocab_size as u32;
-        let mut nodes = draft.nodes().iter();
-        if let Some(unknown) = nodes.position(|node| node.token.0 >= vocab_size) {
-            draft.truncate(unknown);
-        }
-        sequence.draft = draft;
-    }
-
-    /// The drafts of a model, for everybody who wants one at once.
-    fn draft_on_device(&mut self, source: DraftSource) {
-        let speculator = &mut self.speculator;
-        let (pools, batch, wanted) = match source {
-            DraftSource::DraftModel => {
-                let Some(cache) = &mut speculator.draft_cache else {
-                    return;
-                };
-                let batch = &mut speculator.draft_batch;
-                (DraftPools::Own(cache), batch, &speculator.wants_model)
-            }
-            DraftSource::LayerSkip => {
-                let batch = &mut speculator.layer_batch;
-                let blocks = &mut self.blocks;
-                (DraftPools::Target(blocks), batch, &speculator.wants_layers)
-            }
-        };
-        if wanted.is_empty() {
-            return;
-        }
-        let mut run = DraftRun {
-            executor: &mut self.executor,
-            pools,
-            batch,
-            output: &mut speculator.draft_output,
-            num_tokens_max: self.config.step_tokens_max,
-            vocab_size: self.config.vocab_size,
-        };
-        if run.run(wanted, &mut self.sequences).is_err() {
-            for wanted in wanted {
-                let request = self.sequences.get(wanted.seq).request;
-                self.requests.get_mut(request).spec_report.failures += 1;
-            }
         }
     }
 }

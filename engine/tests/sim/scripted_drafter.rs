@@ -62,7 +62,7 @@ impl Drafter for ScriptedDrafter {
         "scripted"
     }
 
-    fn draft(&mut self, context: &DraftContext<'_>, draft: &mut DraftTree) {
+    fn draft(&mut self, context: &DraftContext<'_>, draft: &mut DraftTree) -> usize {
         let own = mix(self.seed, context.request.0);
         let step = mix(own, context.tokens.len() as u64);
         // Some keep to one script, others change with every step.
@@ -103,6 +103,7 @@ impl Drafter for ScriptedDrafter {
                 }
             }
         }
+        0
     }
 
     fn forget(&mut self, _seq: SeqId, _tenant: Option<&str>, _output: &[TokenId]) {}

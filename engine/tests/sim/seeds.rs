@@ -65,7 +65,7 @@ fn every_request_of_a_random_workload_ends_once_and_as_it_does_alone() {
     assert!(total.num_preemptions >= count / 4, "pools are too ample");
     assert!(total.num_copies >= count / 4, "blocks are not shared");
     assert!(total.num_cached >= count, "prefixes do not come again");
-    assert!(total.num_accepted >= 10 * count, "drafts are not accepted");
+    assert!(total.num_accepted >= 5 * count, "drafts are not accepted");
     assert!(num_overlapping as usize >= count / 4);
 }
 

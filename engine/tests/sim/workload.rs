@@ -121,6 +121,7 @@ pub(crate) fn config(random: &mut Random) -> EngineConfig {
         draft_model: Some(DraftModelConfig {
             groups: draft_groups.collect(),
             max_seq_len: aside.within(8, 70),
+            cost: 300,
         }),
         num_tokens_max: aside.within(1, 10) as u32,
         ..SpeculationConfig::default()
@@ -322,8 +323,13 @@ impl Workload<'_> {
         let methods = [
             SpecMethod::Custom,
             SpecMethod::Custom,
+            SpecMethod::Custom,
+            SpecMethod::Custom,
             SpecMethod::DraftModel,
             SpecMethod::LayerSkip,
+            SpecMethod::Ngram,
+            SpecMethod::Suffix,
+            SpecMethod::Auto,
         ];
         SpeculationParams {
             method: is_drafted.then(|| random.pick(&methods)),

@@ -3,26 +3,29 @@
 //! verdicts) per step; the download is started when the step is submitted and waited for when it is
 //! collected, so that a device can have the next step queued by then.
 //!
-//! Neighbours: the engine calls [`ModelRunner::submit`] and [`ModelRunner::collect`]; `upload.rs`
-//! packs a step, [`Decoder::forward`] makes its logits, `sampling.rs` its verdicts, which
-//! `verdicts.rs` reads.
+//! Neighbours: the engine calls [`ModelRunner::submit`] and [`ModelRunner::collect`]; `passes.rs` keeps
+//! what is in flight, `upload.rs` packs a step, [`Decoder::forward`] makes its logits, `sampling.rs`
+//! its verdicts, which `verdicts.rs` reads. Models that draft are in `drafting.rs`.
 
+mod drafting;
+mod passes;
 mod sampling;
 mod upload;
 mod verdicts;
 
-use burn::tensor::{Device, Int, Tensor};
-use forerun_engine::{Executor, ExecutorError, FailureScope, StepBatch, StepOutput};
-use forerun_kernels::readback::{PendingRead, ReadError};
+use burn::tensor::{Device, Tensor};
+use forerun_engine::{DraftSource, Executor, ExecutorError, FailureScope, StepBatch, StepOutput};
+use forerun_kernels::readback::ReadError;
 use forerun_kernels::spec::KvSpec;
 use forerun_kernels::step_inputs::StepInputsError;
-use forerun_kernels::{advance, kv_copy};
-use std::collections::VecDeque;
+use forerun_kernels::{kv_compact, kv_copy};
 use thiserror::Error;
 
+pub use self::drafting::DraftModelParts;
+use self::drafting::Drafting;
+use self::passes::Passes;
 pub use self::upload::RowPadding;
 use self::upload::Upload;
-use self::verdicts::RowFormat;
 use crate::decoder::Decoder;
 use crate::forward_context::ForwardContext;
 use crate::kv_cache::KvCache;
@@ -46,6 +49,12 @@ pub enum RunnerError {
     /// A step takes tokens from the one before, and there was none that decided any.
     #[error("the step takes tokens from a step before it that decided none")]
     NoPrevious,
+    /// A pass of a drafter that this runner does not have.
+    #[error("there is no {drafter:?} to draft with")]
+    NoDrafter {
+        /// Which.
+        drafter: DraftSource,
+    },
     /// A step was collected that was never submitted.
     #[error("no step is in flight")]
     NothingInFlight,
@@ -78,20 +87,12 @@ pub struct ModelRunner {
     decoder: Decoder,
     cache: KvCache,
     kv_specs: Vec<KvSpec>,
-    upload: Upload,
+    passes: Passes,
     steps_in_flight_max: usize,
-    in_flight: VecDeque<SubmittedStep>,
-    /// Verdicts `[R, 2]` of the step submitted last, from which the next may take tokens.
-    previous: Option<Tensor<2, Int>>,
     counts: TransferCounts,
-}
-
-/// A step whose verdicts are on their way.
-#[derive(Debug)]
-struct SubmittedStep {
-    /// `None` where no row wants logits.
-    read: Option<PendingRead>,
-    format: RowFormat,
+    drafting: Drafting,
+    /// The same for passes that draft.
+    draft_counts: TransferCounts,
 }
 
 /// The parts a [`ModelRunner`] is made of.
@@ -123,23 +124,28 @@ impl ModelRunner {
             decoder: parts.decoder,
             cache,
             kv_specs: parts.kv_specs,
-            upload: Upload::new(
+            passes: Passes::new(Upload::new(
                 parts.device,
                 parts.num_blocks,
                 block_size,
                 parts.vocab_size,
                 parts.padding,
-            ),
+            )),
             steps_in_flight_max: parts.steps_in_flight_max,
-            in_flight: VecDeque::new(),
-            previous: None,
             counts: TransferCounts::default(),
+            drafting: Drafting::new(),
+            draft_counts: TransferCounts::default(),
         }
     }
 
     /// What moved between host and device so far.
     pub fn transfer_counts(&self) -> TransferCounts {
         self.counts
+    }
+
+    /// What moved for passes that draft so far.
+    pub fn draft_transfer_counts(&self) -> TransferCounts {
+        self.draft_counts
     }
 
     /// The model.
@@ -209,17 +215,10 @@ impl ModelRunner {
         self.finish(batch, &context, logits)
     }
 
-    /// Uploads a step. Tokens that the step before decides are filled in on the device.
+    /// Uploads a step.
     fn begin(&mut self, batch: &StepBatch) -> Result<ForwardContext, RunnerError> {
-        let previous_rows = self.previous.as_ref().map_or(0, |rows| rows.dims()[0]);
-        let context = self.upload.upload(batch, previous_rows)?;
         self.counts.steps += 1;
-        self.counts.uploads += 1;
-        if !upload::takes_tokens(batch) {
-            return Ok(context);
-        }
-        let previous = self.previous.clone().ok_or(RunnerError::NoPrevious)?;
-        Ok(context.map_step(|step| advance::advance(step, previous)))
+        self.passes.begin(batch, &mut self.counts)
     }
 
     /// Copies blocks and runs the layers.
@@ -233,40 +232,33 @@ impl ModelRunner {
         self.decoder.forward(context, &mut self.cache)
     }
 
-    /// Makes verdicts of the logits and starts their way to the host.
+    /// Makes verdicts of the logits and starts their way to the host. What accepted drafts left in the
+    /// pools comes to lie where a plain decode would have put it.
     fn finish(
         &mut self,
         batch: &StepBatch,
         context: &ForwardContext,
         logits: Option<Tensor<2>>,
     ) -> Result<(), RunnerError> {
-        let padding = self.upload.padding();
-        let format = RowFormat::of(batch, padding, self.upload.vocab_size());
-        let read = if let Some(logits) = logits {
-            let sampled = sampling::sample(batch, context, logits, format.num_top());
-            self.previous = Some(sampled.verdicts);
-            Some(PendingRead::start(sampled.rows)?)
-        } else {
-            self.previous = None;
-            None
-        };
-        self.in_flight.push_back(SubmittedStep { read, format });
-        Ok(())
+        let format = self.passes.format(batch);
+        let draft_logits = self.drafting.take_kept();
+        let decided = logits
+            .map(|logits| sampling::sample(batch, context, logits, draft_logits, format.num_top()));
+        if let Some(sampled) = &decided
+            && !batch.tails.is_empty()
+        {
+            for (cache, &spec) in self.cache.layers_mut().zip(&self.kv_specs) {
+                let (step, verdicts) = (context.step(), sampled.verdicts.clone());
+                cache.update(|pool| kv_compact::kv_compact(pool, step, verdicts, spec));
+            }
+        }
+        let decided = decided.map(|sampled| (sampled.verdicts, sampled.rows));
+        self.passes.push(decided, format)
     }
 
     /// Waits for the oldest step and reads its rows.
     fn collect_step(&mut self, output: &mut StepOutput) -> Result<(), RunnerError> {
-        let step = self
-            .in_flight
-            .pop_front()
-            .ok_or(RunnerError::NothingInFlight)?;
-        let Some(read) = step.read else {
-            return Ok(());
-        };
-        let words = read.wait()?;
-        self.counts.downloads += 1;
-        self.counts.download_bytes += size_of_val(words.as_slice()) as u64;
-        step.format.read(&words, output)
+        self.passes.collect(output, &mut self.counts)
     }
 }
 
@@ -281,13 +273,27 @@ impl Executor for ModelRunner {
     }
 
     fn collect(&mut self, output: &mut StepOutput) -> Result<(), ExecutorError> {
-        let step = self.counts.steps - self.in_flight.len() as u64;
+        let step = self.counts.steps - self.passes.num_in_flight() as u64;
         tracing::trace!(step, "collect");
         self.collect_step(output).map_err(|error| failure(&error))
     }
 
     fn steps_in_flight_max(&self) -> usize {
         self.steps_in_flight_max
+    }
+
+    fn submit_draft(
+        &mut self,
+        source: DraftSource,
+        batch: &StepBatch,
+    ) -> Result<(), ExecutorError> {
+        self.submit_draft_pass(source, batch)
+            .map_err(|error| failure(&error))
+    }
+
+    fn collect_draft(&mut self, output: &mut StepOutput) -> Result<(), ExecutorError> {
+        self.collect_draft_pass(output)
+            .map_err(|error| failure(&error))
     }
 }
 

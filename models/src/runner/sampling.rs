@@ -1,11 +1,12 @@
-//! From logits to verdicts, on the device: the chain, the draw, and the log-probabilities that were
-//! asked for.
+//! From logits to verdicts, on the device: the chain, the draw, the verification of drafts, and the
+//! log-probabilities that were asked for.
 //!
-//! Neighbours: called by [`super::ModelRunner`]; ops are `logits_process`, `sample` and `logprobs`.
+//! Neighbours: called by [`super::ModelRunner`]; ops are `logits_process`, `sample`, `verify` and
+//! `logprobs`.
 
 use burn::tensor::{Int, Tensor};
 use forerun_engine::{LogprobsKind, SamplingRow, StepBatch};
-use forerun_kernels::{logits_process, logprobs, sample};
+use forerun_kernels::{logits_process, logprobs, sample, verify};
 
 use crate::forward_context::ForwardContext;
 
@@ -23,6 +24,7 @@ pub(super) fn sample(
     batch: &StepBatch,
     context: &ForwardContext,
     logits: Tensor<2>,
+    draft_logits: Option<Tensor<2>>,
     num_top: Option<usize>,
 ) -> Sampled {
     let step = || context.step();
@@ -38,16 +40,24 @@ pub(super) fn sample(
     } else {
         logits
     };
+    let has_drafts = batch.sampling.iter().any(|row| row.num_drafts > 0);
+    let decide = |processed: Tensor<2>| {
+        if !has_drafts {
+            return sample::sample(processed, step());
+        }
+        let sampled = sample::sample(processed.clone(), step());
+        verify::verify(processed, sampled, draft_logits, step())
+    };
     match num_top {
         None => {
-            let verdicts = sample::sample(processed, step());
+            let verdicts = decide(processed);
             Sampled {
                 rows: verdicts.clone(),
                 verdicts,
             }
         }
         Some(num_top) => {
-            let verdicts = sample::sample(processed.clone(), step());
+            let verdicts = decide(processed.clone());
             let raw = raw.unwrap_or_else(|| processed.clone());
             let rows = logprobs::logprobs(raw, processed, verdicts.clone(), step(), num_top);
             Sampled { verdicts, rows }
@@ -56,7 +66,7 @@ pub(super) fn sample(
 }
 
 /// Whether `logits_process` has anything to do for a row.
-fn is_processed(row: &SamplingRow) -> bool {
+pub(super) fn is_processed(row: &SamplingRow) -> bool {
     let has_penalties = row.history.0 < row.history.1 || row.carried_row.is_some();
     let has_filters = row.top_k > 0 || row.top_p < 1.0 || row.min_p > 0.0 || row.typical_p < 1.0;
     row.bias.0 < row.bias.1 || row.mask.is_some() || has_penalties || has_filters

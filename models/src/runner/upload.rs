@@ -4,7 +4,7 @@
 //! `forerun_kernels::step_inputs`.
 
 use burn::tensor::{DType, Device, Int, Tensor, TensorData};
-use forerun_engine::{LogprobsKind, StepBatch};
+use forerun_engine::{LogprobsKind, NoisePurpose, StepBatch, Verification};
 use forerun_kernels::step_inputs::{
     self, CarriedToken, GroupArrays, LogprobsRow, SamplingRow, StepArrays, StepCapacity,
     StepInputs, StepInputsError, TokenCount,
@@ -62,6 +62,17 @@ impl Upload {
         }
     }
 
+    /// Another for the same pools.
+    pub(super) fn empty_copy(&self) -> Self {
+        Self::new(
+            self.device.clone(),
+            self.num_blocks.clone(),
+            self.block_size,
+            self.vocab_size,
+            self.padding,
+        )
+    }
+
     pub(super) fn padding(&self) -> RowPadding {
         self.padding
     }
@@ -105,6 +116,9 @@ impl Upload {
             masks: &batch.masks,
             carried: &self.carried,
             previous_rows,
+            tail_bases: &batch.tail_bases,
+            tail_offsets: &batch.tail_offsets,
+            tails: &batch.tails,
             groups: &groups,
         };
         let capacity = self.padding.capacity(batch);
@@ -181,6 +195,19 @@ fn sampling_row(row: &forerun_engine::SamplingRow) -> SamplingRow {
                 LogprobsKind::Processed => step_inputs::LogprobsKind::Processed,
             },
         }),
+        num_drafts: row.num_drafts,
+        parent_row: row.parent_row,
+        draft_row: row.draft_row,
+        verification: match row.verification {
+            Verification::SharedNoise => step_inputs::Verification::SharedNoise,
+            Verification::Rejection => step_inputs::Verification::Rejection,
+            Verification::Block => step_inputs::Verification::Block,
+        },
+        purpose: match row.purpose {
+            NoisePurpose::Sample => step_inputs::NoisePurpose::Sample,
+            NoisePurpose::Draft => step_inputs::NoisePurpose::Draft,
+        },
+        anchor: row.anchor,
     }
 }
 
@@ -208,6 +235,7 @@ impl RowPadding {
             bias: self.round(batch.bias.len()),
             mask_words: self.round(batch.masks.len()),
             carried: self.round(batch.carried.len()),
+            tails: self.round(batch.tails.len()),
             blocks_per_seq: of_groups(|group| group.blocks_per_seq),
             copies: of_groups(|group| group.block_copies.len()),
         }

@@ -5,14 +5,13 @@
 
 use forerun_engine::{StepBatch, StepOutput, TokenId, TokenLogprob, Verdict};
 use forerun_kernels::logprobs;
+use forerun_kernels::verify::{STATUS_TOKEN, STATUS_UNREACHED};
 
 use super::RunnerError;
 use super::upload::RowPadding;
 
 /// Words of a row that is a verdict and nothing else: token id, status.
 const VERDICT_WORDS: usize = 2;
-/// The status of a row with a token.
-const STATUS_TOKEN: u32 = 0;
 
 /// How the rows of a step look.
 #[derive(Clone, Debug)]
@@ -73,6 +72,7 @@ impl RowRequest {
     fn read(self, words: &[u32], output: &mut StepOutput) {
         let verdict = match words[1] {
             STATUS_TOKEN => Verdict::Token(TokenId(words[0])),
+            STATUS_UNREACHED => Verdict::Unreached,
             _ => Verdict::NotFinite,
         };
         let (Some(num_top), Verdict::Token(token)) = (self.num_top, verdict) else {

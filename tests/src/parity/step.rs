@@ -48,6 +48,8 @@ pub struct StepPlan {
     pub copies: Vec<(u32, u32)>,
     /// The KV group they are of; those before it have none.
     pub group: usize,
+    /// The tokens of this step lie in reverse order behind those in the cache, as drafts might.
+    pub has_tails: bool,
     /// Positions start here instead of at `num_computed`, to reach far without a long context.
     pub positions: Option<Vec<u32>>,
 }
@@ -73,6 +75,7 @@ impl StepPlan {
             previous_rows: 0,
             copies: Vec::new(),
             group: 0,
+            has_tails: false,
             positions: None,
         }
     }
@@ -117,6 +120,7 @@ impl StepPlan {
             .map(|id| id as u32 + 1);
         let mut arrays = Arrays {
             query_offsets: vec![0],
+            tail_offsets: vec![0],
             ..Arrays::default()
         };
         for (index, seq) in self.seqs.iter().enumerate() {
@@ -134,6 +138,10 @@ impl StepPlan {
             }
             arrays.block_tables.extend(table);
             arrays.context_lens.push(context(seq) as u32);
+            let base = if self.has_tails { seq.num_computed } else { context(seq) };
+            arrays.tail_bases.push(base as u32);
+            arrays.tails.extend((base as u32..context(seq) as u32).rev());
+            arrays.tail_offsets.push(arrays.tails.len() as u32);
             arrays.query_offsets.push(arrays.token_ids.len() as u32);
         }
         self.pack(&arrays, blocks_per_seq)
@@ -149,6 +157,7 @@ impl StepPlan {
             bias: self.bias.len() + 3,
             mask_words: self.masks.len() + 5,
             carried: self.carried.len() + 1,
+            tails: arrays.tails.len() + 2,
             blocks_per_seq: vec![blocks_per_seq + 1; self.group + 1],
             copies: vec![self.copies.len() + 1; self.group + 1],
         };
@@ -183,6 +192,9 @@ impl StepPlan {
             masks: &self.masks,
             carried: &self.carried,
             previous_rows: self.previous_rows,
+            tail_bases: &arrays.tail_bases,
+            tail_offsets: &arrays.tail_offsets,
+            tails: &arrays.tails,
             groups: &groups,
         };
         inputs
@@ -206,4 +218,7 @@ struct Arrays {
     query_offsets: Vec<u32>,
     context_lens: Vec<u32>,
     block_tables: Vec<u32>,
+    tail_bases: Vec<u32>,
+    tail_offsets: Vec<u32>,
+    tails: Vec<u32>,
 }

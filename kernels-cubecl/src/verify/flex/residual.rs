@@ -18,10 +18,8 @@ pub(super) struct Distribution<'a> {
     logits: &'a [f32],
     temperature: f32,
     maximum: f32,
-    /// Of `exp((logit - maximum) / temperature)`, all tokens.
-    mass: f64,
     removed: Vec<u32>,
-    /// Of those left.
+    /// Sum of `exp((logit - maximum) / temperature)` of those left.
     left: f64,
 }
 
@@ -40,7 +38,6 @@ impl<'a> Distribution<'a> {
             logits,
             temperature,
             maximum,
-            mass,
             removed: Vec::new(),
             left: mass,
         }

@@ -19,6 +19,7 @@ pub(super) fn cases() -> Vec<Case> {
     let edges = [seq(30, 1), seq(31, 1), seq(32, 1), seq(15, 1), seq(16, 1)];
     let long = [seq(699, 1), seq(0, 1), seq(257, 3)];
     let prefill = [seq(0, 71), seq(40, 33)];
+    let drafts = [seq(69, 5), seq(253, 7), seq(31, 2), seq(8, 1)];
     // Heads, kv heads, head dim, block size.
     let shapes = [
         (6, 2, 20, 8),
@@ -36,6 +37,7 @@ pub(super) fn cases() -> Vec<Case> {
         ("edges", &edges[..]),
         ("long", &long),
         ("prefill", &prefill),
+        ("drafts", &drafts),
     ] {
         for (window, soft_cap) in [(None, None), (Some(33), None), (None, Some(1.5))] {
             cases.push(case(name, seqs, (6, 2, 20, 8), window, soft_cap));
@@ -71,7 +73,8 @@ fn case(
     let name = format!(
         "{name} H={num_heads} G={num_kv_heads} D={head_dim} B={block_size}{window_name}{cap_name}"
     );
-    let plan = StepPlan::of(seqs, block_size);
+    let mut plan = StepPlan::of(seqs, block_size);
+    plan.has_tails = name.starts_with("drafts");
     Case::against_native("paged_attention", name, 1e-5, move |device| {
         let mut random = Random::new(16);
         let num_tokens = plan.num_tokens();
