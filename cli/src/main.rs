@@ -14,6 +14,7 @@ mod openai;
 mod pull;
 mod runtime_dir;
 mod session;
+mod speculation;
 
 use std::io::{self, Write};
 use std::process::ExitCode;

@@ -18,6 +18,7 @@ use crate::args::{EngineArgs, MessageArgs, ModelArgs};
 use crate::codec::TokenizerCodec;
 use crate::driver::{Compiled, GrammarQueue};
 use crate::model_source;
+use crate::speculation::Settings;
 
 /// Compiled grammars that are remembered.
 const GRAMMARS_CACHED_MAX: usize = 64;
@@ -56,6 +57,15 @@ pub(crate) struct Session {
 impl Session {
     /// Finds, plans and loads the model that `args` name.
     pub(crate) fn open(args: &ModelArgs, verbosity: Verbosity) -> Result<Self> {
+        Self::open_with(args, &Settings::default(), verbosity)
+    }
+
+    /// [`Self::open`], with the models that draft.
+    pub(crate) fn open_with(
+        args: &ModelArgs,
+        _speculation: &Settings,
+        verbosity: Verbosity,
+    ) -> Result<Self> {
         if let Some(threads) = args.threads {
             devices::set_cpu_threads(threads)?;
         }
@@ -88,6 +98,15 @@ impl Session {
             .engine_config(args.max_num_batched_tokens, num_seqs_max);
         config.prefix_cache.enabled = !args.no_prefix_cache;
         config
+    }
+}
+
+/// Notes for the user, unless they want none.
+pub(crate) fn show_notes(notes: &[String], verbosity: Verbosity) {
+    if verbosity != Verbosity::Quiet {
+        for note in notes {
+            eprintln!("note: {note}");
+        }
     }
 }
 

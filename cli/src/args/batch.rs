@@ -4,7 +4,7 @@
 
 use clap::Args;
 
-use super::{EngineArgs, MessageArgs, ModelArgs, SchedulingArgs};
+use super::{EngineArgs, MessageArgs, ModelArgs, SchedulingArgs, SpeculationArgs};
 
 pub(super) const EXAMPLES: &str = "\
 Each line of the input is a request as in OpenAI's Batch API:
@@ -15,6 +15,9 @@ repetition_penalty, ignore_eos, min_tokens, stop_token_ids, cache_salt, priority
 guided_json, structured_outputs, ..) are understood too; keys that are not are ignored with a
 warning. Log-probabilities are the model's own, before penalties, temperature and filters; -inf is
 written as -9999.0.
+
+`\"speculation\": {\"enabled\": false}` in a body turns speculation off for that line; its other keys
+are method, num_tokens, verify and task (a label: lines that share one share what is learnt).
 
 Each answer is one line of the output, written whole as soon as it is finished. A line that cannot
 be answered gets an error line and harms nothing. If a run is interrupted, run the same command
@@ -59,6 +62,8 @@ pub(crate) struct BatchArgs {
     pub(crate) engine: EngineArgs,
     #[command(flatten)]
     pub(crate) scheduling: SchedulingArgs,
+    #[command(flatten)]
+    pub(crate) speculation: SpeculationArgs,
 
     #[command(flatten)]
     pub(crate) messages: MessageArgs,

@@ -7,6 +7,7 @@ mod bench;
 mod engine;
 mod model;
 mod sampling;
+mod speculation;
 
 use std::path::PathBuf;
 
@@ -17,6 +18,7 @@ pub(crate) use bench::{BenchArgs, BenchCommand};
 pub(crate) use engine::{EngineArgs, SchedulingArgs};
 pub(crate) use model::ModelArgs;
 pub(crate) use sampling::{FormArgs, OutputArgs, SamplingArgs};
+pub(crate) use speculation::{MethodArg, SpeculationArgs};
 
 /// Generate text with large language models on your own hardware: CUDA, Vulkan, Metal or plain
 /// CPU, from one binary.
@@ -87,6 +89,11 @@ pub(crate) struct GenerateArgs {
     pub(crate) form: FormArgs,
     #[command(flatten)]
     pub(crate) engine: EngineArgs,
+    #[command(flatten)]
+    pub(crate) speculation: SpeculationArgs,
+    /// Show what was guessed: accepted, rejected, and the model's own tokens behind drafts.
+    #[arg(long, help_heading = "Speculation")]
+    pub(crate) show_drafts: bool,
 
     #[command(flatten)]
     pub(crate) messages: MessageArgs,

@@ -18,7 +18,8 @@ use crate::args::BatchArgs;
 use crate::codec::TokenizerCodec;
 use crate::driver::Driver;
 use crate::openai::Defaults;
-use crate::session::{ModelGrammars, Session, new_seed};
+use crate::session::{self, ModelGrammars, Session, new_seed};
+use crate::speculation::Settings;
 
 /// The name of standard input and output.
 const STANDARD: &str = "-";
@@ -61,9 +62,12 @@ fn run_to(
             answered.len()
         );
     }
-    let session = Session::open(&args.model, args.messages.into())?;
+    let (speculation, notes) = Settings::of(&args.speculation)?;
+    session::show_notes(&notes, args.messages.into());
+    let session = Session::open_with(&args.model, &speculation, args.messages.into())?;
     let num_seqs_max = args.scheduling.max_num_seqs;
     let mut config = session.engine_config(args.engine, num_seqs_max);
+    speculation.apply(&mut config.speculation);
     config.scheduling.policy = args.scheduling.scheduling_policy.into();
     config.scheduling.prefill_tokens_max = args.scheduling.long_prefill_token_threshold;
     config.scheduling.waiting_max = num_seqs_max;
@@ -85,6 +89,7 @@ fn run_to(
             max_tokens: args.max_tokens,
         },
         seed: args.seed.unwrap_or_else(new_seed),
+        speculation,
         answered,
         progress: if args.messages.quiet {
             Progress::quiet()

@@ -18,6 +18,7 @@ use super::resume::{Answered, NameHash};
 use crate::codec::Codec;
 use crate::driver::{Driver, GrammarQueue, Outcome};
 use crate::openai::{Answer, AnswerHead, ApiError, ApiRequest, Defaults, EngineRequest};
+use crate::speculation::Settings;
 
 /// Steps in a row whose failure ends the batch: a device that fails so often is lost, and every
 /// line that is left would get an error for it.
@@ -40,6 +41,8 @@ pub(super) struct BatchParts<'a, L, W, C> {
     pub(super) defaults: Defaults,
     /// Seed of the lines that give none: each gets its own from it.
     pub(super) seed: u64,
+    /// How drafts are verified for lines that do not say.
+    pub(super) speculation: Settings,
     /// What an earlier run has answered.
     pub(super) answered: Answered,
     /// Shows how it goes, and warnings.
@@ -89,6 +92,7 @@ pub(super) struct Batch<'a, L, W, C, E, V, G> {
     model: &'a str,
     defaults: Defaults,
     seed: u64,
+    speculation: Settings,
     answered: Answered,
     progress: Progress,
     seen: HashSet<NameHash>,
@@ -117,6 +121,7 @@ where
             model: parts.model,
             defaults: parts.defaults,
             seed: parts.seed,
+            speculation: parts.speculation,
             answered: parts.answered,
             progress: parts.progress,
             seen: HashSet::new(),
@@ -223,7 +228,7 @@ where
             request,
             grammar,
             head,
-        } = request.into_engine(self.codec, name.seed(self.seed))?;
+        } = request.into_engine(self.codec, name.seed(self.seed), &self.speculation)?;
         let id = self.driver.add(request, grammar)?;
         Ok((id, head))
     }

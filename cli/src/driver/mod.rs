@@ -146,6 +146,7 @@ fn since(started: Instant) -> Timestamp {
 fn request_of(event: &Event<'_>) -> RequestId {
     match event {
         Event::PromptToken { request, .. }
+        | Event::Draft { request, .. }
         | Event::Token { request, .. }
         | Event::SampleFinished { request, .. }
         | Event::Finished { request, .. } => *request,

@@ -3,7 +3,8 @@
 //! Neighbours: `driver/mod.rs` feeds it; `openai/answer.rs`, `generate/` and `bench/` read it.
 
 use forerun_engine::{
-    Event, FailureCause, FinishReason, RowLogprobs, Timestamp, TokenId, TokenLogprob, Usage,
+    Event, FailureCause, FinishReason, RowLogprobs, SpeculationReport, Timestamp, TokenId,
+    TokenLogprob, Usage,
 };
 
 /// A request's samples and what they took.
@@ -15,6 +16,8 @@ pub(crate) struct Outcome {
     pub(crate) samples: Vec<Sample>,
     /// Known when the request has ended.
     pub(crate) usage: Usage,
+    /// The same.
+    pub(crate) speculation: SpeculationReport,
     /// When it was added.
     pub(crate) queued_at: Timestamp,
 }
@@ -76,6 +79,7 @@ impl Outcome {
             prompt: Vec::new(),
             samples: vec![Sample::default(); num_samples as usize],
             usage: Usage::default(),
+            speculation: SpeculationReport::default(),
             queued_at,
         }
     }
@@ -110,8 +114,12 @@ impl Outcome {
                 sample.bytes.extend_from_slice(text);
                 sample.reason = Some(reason.clone());
             }
-            Event::Finished { usage, .. } => {
+            Event::Draft { .. } => {}
+            Event::Finished {
+                usage, speculation, ..
+            } => {
                 self.usage = usage;
+                self.speculation = speculation.clone();
                 // A beam search may find fewer texts than were asked for.
                 self.samples.retain(|sample| sample.reason.is_some());
             }

@@ -14,11 +14,11 @@ mod request;
 mod scores;
 mod text_sink;
 
-use std::io::{Read, Write};
+use std::io::{IsTerminal, Read, Write, stdout};
 use std::time::Instant;
 
 use anyhow::{Context, Result, anyhow, bail};
-use forerun_engine::{Engine, Event, Request, TokenId};
+use forerun_engine::{Engine, EngineConfig, Event, Request, TokenId};
 use forerun_models::grammar::GrammarSource;
 use forerun_models::text::{AddBos, GenerationPrompt, Message, SpecialTokens, Tokenizer};
 
@@ -28,24 +28,40 @@ use self::text_sink::TextSink;
 use crate::args::{GenerateArgs, OutputFormat};
 use crate::codec::TokenizerCodec;
 use crate::driver::{Driver, Outcome, Sample, finish_name};
-use crate::session::{ModelGrammars, Session};
+use crate::session::{self, ModelGrammars, Session};
+use crate::speculation::{DraftView, Settings, SpeculationBody};
 
 /// Runs the command, writing text or JSON to `out`.
 pub(crate) fn run(args: &GenerateArgs, out: &mut impl Write) -> Result<()> {
     let prompt = read_prompt(args)?;
     let grammar = request::grammar(&args.form)?;
     let started = Instant::now();
-    let session = Session::open(&args.model, args.messages.into())?;
+    let (speculation, notes) = Settings::of(&args.speculation)?;
+    session::show_notes(&notes, args.messages.into());
+    let session = Session::open_with(&args.model, &speculation, args.messages.into())?;
     let load = started.elapsed();
 
     let prompt_ids = encode(&session.tokenizer, args, &prompt)?;
-    let request = request::request(prompt_ids.clone(), args);
+    let request = request::request(prompt_ids.clone(), args, &speculation);
     let is_text = args.output == OutputFormat::Text;
     // Several texts cannot be shown at once, and those that are chosen among are known at the end.
     let is_streamed = is_text && request.output.num_samples == 1 && request.output.is_streamed();
     let mut sink = TextSink::new(is_streamed.then_some(&mut *out));
     let (name, device) = (session.name.clone(), session.device.clone());
-    let (tokenizer, outcome, clock) = generate(session, args, (request, grammar), &mut sink)?;
+    let config = {
+        let mut config = session.engine_config(args.engine, request.output.width().max(1));
+        speculation.apply(&mut config.speculation);
+        config
+    };
+    let inputs = Inputs {
+        config,
+        request,
+        grammar,
+        view: args
+            .show_drafts
+            .then(|| DraftView::new(stdout().is_terminal())),
+    };
+    let (tokenizer, outcome, clock) = generate(session, inputs, &mut sink)?;
     sink.finish()?;
     let codec = TokenizerCodec(&tokenizer);
     let scores = ScoreTable::new(&codec, &outcome);
@@ -53,6 +69,7 @@ pub(crate) fn run(args: &GenerateArgs, out: &mut impl Write) -> Result<()> {
     let report = Report {
         model: name,
         device,
+        speculation: SpeculationBody::from(&outcome.speculation),
         timing: Timing::new(load, clock, usage.prompt_tokens, usage.completion_tokens),
         usage: UsageReport {
             prompt_tokens: usage.prompt_tokens,
@@ -123,15 +140,28 @@ fn encode(tokenizer: &Tokenizer, args: &GenerateArgs, prompt: &str) -> Result<Ve
     Ok(tokenizer.encode(prompt, special, AddBos::Auto)?)
 }
 
+/// What a run is made of, besides the model.
+struct Inputs {
+    config: EngineConfig,
+    request: Request,
+    grammar: Option<GrammarSource>,
+    /// Shows drafts.
+    view: Option<DraftView>,
+}
+
 /// Runs the request to its end, showing the text of its first sample as it comes. Gives the
 /// tokenizer back.
 fn generate<W: Write>(
     session: Session,
-    args: &GenerateArgs,
-    (request, grammar): (Request, Option<GrammarSource>),
+    inputs: Inputs,
     sink: &mut TextSink<'_, W>,
 ) -> Result<(Tokenizer, Outcome, Clock)> {
-    let config = session.engine_config(args.engine, request.output.width().max(1));
+    let Inputs {
+        config,
+        request,
+        grammar,
+        mut view,
+    } = inputs;
     let Session {
         loaded, tokenizer, ..
     } = session;
@@ -144,11 +174,27 @@ fn generate<W: Write>(
     let outcome = loop {
         let mut shown = Ok(());
         let ended = driver.step(|event| match event {
+            Event::Draft {
+                draft,
+                num_accepted,
+                ..
+            } => {
+                if let Some(view) = &mut view {
+                    view.take_draft(draft, *num_accepted);
+                }
+            }
             Event::Token { sample, text, .. } => {
                 clock.last_token = started.elapsed();
                 clock.first_token.get_or_insert(clock.last_token);
                 if *sample == 0 && shown.is_ok() {
-                    shown = sink.push(text);
+                    shown = match &mut view {
+                        Some(view) => {
+                            let text = String::from_utf8_lossy(text);
+                            let codec = TokenizerCodec(&tokenizer);
+                            sink.push(view.token(&text, &codec).as_bytes())
+                        }
+                        None => sink.push(text),
+                    };
                 }
             }
             Event::SampleFinished {

@@ -8,6 +8,7 @@ use std::time::Duration;
 use serde::Serialize;
 
 use super::scores::TokenScore;
+use crate::speculation::SpeculationBody;
 
 /// The object `--output json` prints.
 #[derive(Debug, Serialize)]
@@ -21,6 +22,7 @@ pub(super) struct Report {
     pub(super) outputs: Vec<Output>,
     pub(super) usage: UsageReport,
     pub(super) timing: Timing,
+    pub(super) speculation: SpeculationBody,
 }
 
 /// One continuation.

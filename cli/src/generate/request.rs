@@ -14,14 +14,16 @@ use forerun_models::grammar::GrammarSource;
 
 use crate::args::{FormArgs, GenerateArgs, OutputArgs, SamplingArgs};
 use crate::session::new_seed;
+use crate::speculation::Settings;
 
 /// A request to continue `prompt`.
-pub(super) fn request(prompt: Vec<TokenId>, args: &GenerateArgs) -> Request {
+pub(super) fn request(prompt: Vec<TokenId>, args: &GenerateArgs, spec: &Settings) -> Request {
     Request {
         prompt,
         sampling: sampling(&args.sampling),
         stop: stop(&args.sampling),
         output: output(&args.samples),
+        speculation: spec.params(args.sampling.seed.is_some()),
         ..Request::default()
     }
 }

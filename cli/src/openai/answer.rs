@@ -12,6 +12,7 @@ use super::response::{
 };
 use crate::codec::Codec;
 use crate::driver::{Outcome, Sample, ScoredToken};
+use crate::speculation::SpeculationBody;
 
 /// What is kept of a request for its answer.
 #[derive(Clone, Debug)]
@@ -87,6 +88,7 @@ impl<C: Codec> Answer<'_, C> {
                     cached_tokens: usage.cached_tokens,
                 },
             },
+            speculation: SpeculationBody::from(&outcome.speculation),
             prompt_logprobs: match head.endpoint {
                 Endpoint::Completions => None,
                 Endpoint::Chat => prompt_logprobs(),

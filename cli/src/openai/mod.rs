@@ -29,6 +29,7 @@ mod prompt;
 mod request;
 mod response;
 mod sampling;
+mod speculation;
 mod structured;
 #[cfg(test)]
 mod tests;

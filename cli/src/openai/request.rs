@@ -3,7 +3,7 @@
 //! Neighbours: `prompt.rs`, `sampling.rs` and `structured.rs` read their fields; `answer.rs` gets
 //! the [`AnswerHead`] back with what came of it.
 
-use forerun_engine::{CacheKeys, Request, TokenId};
+use forerun_engine::{CacheKeys, Request, TokenId, Verification};
 use forerun_models::grammar::GrammarSource;
 use serde_json::Value;
 
@@ -11,8 +11,9 @@ use super::answer::AnswerHead;
 use super::error::ApiError;
 use super::fields::Fields;
 use super::prompt::Prompt;
-use super::{sampling, structured};
+use super::{sampling, speculation, structured};
 use crate::codec::Codec;
+use crate::speculation::Settings;
 
 /// Tokens that OpenAI generates for a completion that does not say how many.
 const COMPLETION_TOKENS_DEFAULT: u32 = 16;
@@ -63,6 +64,8 @@ pub(crate) struct Defaults {
 pub(crate) struct ApiRequest {
     prompt: Prompt,
     seed: Option<u64>,
+    /// How drafts are verified, if it says so.
+    verification: Option<Verification>,
     /// All but prompt and seed.
     request: Request,
     grammar: Option<GrammarSource>,
@@ -121,6 +124,7 @@ impl ApiRequest {
             // What is echoed is scored like what is generated.
             output.prompt_logprobs.get_or_insert(logprobs.num_top);
         }
+        let (speculation, verification) = speculation::speculation(&mut fields)?;
         let request = Request {
             prompt: Vec::new(),
             sampling,
@@ -132,10 +136,12 @@ impl ApiRequest {
                 ..CacheKeys::default()
             },
             waits_for: None,
+            speculation,
         };
         Ok(Self {
             prompt,
             seed,
+            verification,
             request,
             grammar: structured::grammar(&mut fields)?,
             head,
@@ -149,7 +155,8 @@ impl ApiRequest {
         &self.unknown_keys
     }
 
-    /// The request in tokens. `seed` is for requests that give none.
+    /// The request in tokens. `seed` is for requests that give none, and `speculation` says how drafts
+    /// are verified for those that do not.
     ///
     /// # Errors
     /// The prompt cannot be tokenized: no chat template, or one that refuses the conversation.
@@ -157,6 +164,7 @@ impl ApiRequest {
         self,
         codec: &impl Codec,
         seed: u64,
+        speculation: &Settings,
     ) -> Result<EngineRequest, ApiError> {
         let Self {
             prompt,
@@ -171,6 +179,9 @@ impl ApiRequest {
         };
         request.prompt = tokens.map_err(|error| ApiError::field(field, error))?;
         request.sampling.seed = self.seed.unwrap_or(seed);
+        let verification =
+            (self.verification).unwrap_or_else(|| speculation.verification(self.seed.is_some()));
+        request.speculation.verification = verification;
         if self.echo {
             head.echo = Some(match prompt {
                 Prompt::Text(text) => text,

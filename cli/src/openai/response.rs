@@ -6,6 +6,8 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
+use crate::speculation::SpeculationBody;
+
 /// A `text_completion` or `chat.completion` object.
 #[derive(Debug, Serialize)]
 pub(crate) struct ResponseBody {
@@ -17,6 +19,7 @@ pub(crate) struct ResponseBody {
     /// By index.
     pub(super) choices: Vec<Choice>,
     pub(super) usage: UsageBody,
+    pub(super) speculation: SpeculationBody,
     /// vLLM's place for chats: per prompt token the likeliest, nothing for the first.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) prompt_logprobs: Option<Vec<Option<PromptLogprobs>>>,

@@ -6,10 +6,11 @@ use serde_json::{Value, json};
 
 use super::{Answer, ApiError, ApiRequest, Defaults, Endpoint, EngineRequest};
 use crate::fakes::{self, FakeCodec};
+use crate::speculation::Settings;
 
 fn parse(endpoint: Endpoint, body: Value) -> Result<EngineRequest, ApiError> {
     let request = ApiRequest::parse(endpoint, body, Defaults::default())?;
-    request.into_engine(&FakeCodec, 99)
+    request.into_engine(&FakeCodec, 99, &Settings::default())
 }
 
 fn completion(body: Value) -> EngineRequest {
@@ -56,7 +57,10 @@ fn defaults_are_those_of_openai() {
         max_tokens: Some(7),
     };
     let request = ApiRequest::parse(Endpoint::Chat, body, defaults).unwrap();
-    let request = request.into_engine(&FakeCodec, 0).unwrap().request;
+    let request = request
+        .into_engine(&FakeCodec, 0, &Settings::default())
+        .unwrap()
+        .request;
     assert_eq!(request.stop.max_tokens, Some(7));
 }
 

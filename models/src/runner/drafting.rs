@@ -122,7 +122,8 @@ impl ModelRunner {
             }
             DraftSource::LayerSkip => {
                 let layers = self.drafting.layers.as_mut();
-                let (num_layers, passes) = layers.ok_or(RunnerError::NoDrafter { drafter: source })?;
+                let (num_layers, passes) =
+                    layers.ok_or(RunnerError::NoDrafter { drafter: source })?;
                 let context = passes.begin(batch, &mut self.draft_counts)?;
                 let logits = (self.decoder).forward_layers(&context, &mut self.cache, *num_layers);
                 (passes, logits, context)

@@ -138,9 +138,15 @@ impl StepPlan {
             }
             arrays.block_tables.extend(table);
             arrays.context_lens.push(context(seq) as u32);
-            let base = if self.has_tails { seq.num_computed } else { context(seq) };
+            let base = if self.has_tails {
+                seq.num_computed
+            } else {
+                context(seq)
+            };
             arrays.tail_bases.push(base as u32);
-            arrays.tails.extend((base as u32..context(seq) as u32).rev());
+            arrays
+                .tails
+                .extend((base as u32..context(seq) as u32).rev());
             arrays.tail_offsets.push(arrays.tails.len() as u32);
             arrays.query_offsets.push(arrays.token_ids.len() as u32);
         }

@@ -28,6 +28,7 @@ fn parts<L: Lines, W: Write>(
         model: "fake",
         defaults: Defaults::default(),
         seed: 11,
+        speculation: crate::speculation::Settings::default(),
         answered,
         progress: Progress::quiet(),
     }
