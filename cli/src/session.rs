@@ -6,9 +6,10 @@ use std::collections::VecDeque;
 use std::fmt::Write;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use anyhow::Result;
+use anyhow::{Result, bail};
 use forerun_engine::{EngineConfig, TokenId};
 use forerun_models::devices::{self, DeviceEntry, DeviceHardware};
+use forerun_models::draft_model;
 use forerun_models::grammar::{CompileQueue, CompiledGrammar, GrammarCompiler, GrammarSource};
 use forerun_models::memory_plan::mebibytes;
 use forerun_models::model::{LoadOptions, LoadedModel, ModelFiles};
@@ -19,6 +20,9 @@ use crate::codec::TokenizerCodec;
 use crate::driver::{Compiled, GrammarQueue};
 use crate::model_source;
 use crate::speculation::Settings;
+
+/// Of so many layers of the target one drafts, with layer skip.
+const LAYERS_PER_DRAFT_LAYER: usize = 3;
 
 /// Compiled grammars that are remembered.
 const GRAMMARS_CACHED_MAX: usize = 64;
@@ -63,7 +67,7 @@ impl Session {
     /// [`Self::open`], with the models that draft.
     pub(crate) fn open_with(
         args: &ModelArgs,
-        _speculation: &Settings,
+        speculation: &Settings,
         verbosity: Verbosity,
     ) -> Result<Self> {
         if let Some(threads) = args.threads {
@@ -73,7 +77,7 @@ impl Session {
         let files = ModelFiles::open(&path)?;
         let entry = devices::open(args.device)?;
         let tokenizer = files.tokenizer()?;
-        let mut loaded = files.load(&load_options(args, &entry))?;
+        let mut loaded = load(args, speculation, &files, &entry, verbosity)?;
         let eos_ids: Vec<u32> = tokenizer.eos_token_ids().iter().map(|id| id.0).collect();
         loaded.config.add_eos_ids(&eos_ids);
         let name = files.name();
@@ -118,6 +122,34 @@ pub(crate) fn new_seed() -> u64 {
     now.as_nanos() as u64 ^ u64::from(std::process::id()) << 32
 }
 
+/// Loads the model, and what drafts for it.
+fn load(
+    args: &ModelArgs,
+    speculation: &Settings,
+    files: &ModelFiles,
+    entry: &DeviceEntry,
+    verbosity: Verbosity,
+) -> Result<LoadedModel> {
+    let options = load_options(args, entry);
+    let mut loaded = match &speculation.model {
+        Some(name) => {
+            let path = model_source::resolve(name, verbosity == Verbosity::Quiet)?;
+            draft_model::load(files, &ModelFiles::open(&path)?, &options)?
+        }
+        None => files.load(&options)?,
+    };
+    if speculation.wants_layers() {
+        let num_layers = loaded.runner.decoder().num_layers();
+        let asked = speculation.num_layers.map(|layers| layers as usize);
+        if let Some(asked) = asked.filter(|&asked| asked > num_layers) {
+            bail!("--spec-layers is {asked}, the model has {num_layers} layers");
+        }
+        let third = num_layers.div_ceil(LAYERS_PER_DRAFT_LAYER);
+        loaded.runner.set_draft_layers(asked.unwrap_or(third));
+    }
+    Ok(loaded)
+}
+
 fn load_options(args: &ModelArgs, entry: &DeviceEntry) -> LoadOptions {
     LoadOptions {
         dense_format: args.dtype.format(),
@@ -132,8 +164,12 @@ fn opening_line(name: &str, entry: &DeviceEntry, loaded: &LoadedModel) -> String
         DeviceHardware::SoftwareGpu => " (a software GPU: slow)",
         DeviceHardware::Gpu | DeviceHardware::Processor => "",
     };
+    let drafts = match &loaded.draft_model {
+        Some(draft) => format!("; {} drafts: {}", draft.name, draft.plan),
+        None => String::new(),
+    };
     format!(
-        "{name} on {} ({}){note}: {}",
+        "{name} on {} ({}){note}: {}{drafts}",
         entry.id, entry.name, loaded.plan
     )
 }

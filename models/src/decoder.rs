@@ -97,9 +97,20 @@ impl Decoder {
         &self.norm
     }
 
+    /// Layers.
+    pub fn num_layers(&self) -> usize {
+        self.layers.len()
+    }
+
     /// Bytes of weights that one decode step reads.
     pub fn weight_bytes(&self) -> u64 {
-        let layers: u64 = self.layers.iter().map(DecoderLayer::weight_bytes).sum();
+        self.weight_bytes_of(self.layers.len())
+    }
+
+    /// The same for the first `num_layers` layers alone.
+    pub fn weight_bytes_of(&self, num_layers: usize) -> u64 {
+        let layers = self.layers.iter().take(num_layers);
+        let layers: u64 = layers.map(DecoderLayer::weight_bytes).sum();
         let head = match &self.head {
             Some(head) => head.weight_bytes(),
             None => self.embedding.table_bytes(),

@@ -3,7 +3,9 @@
 //! Neighbours: sizes come from [`crate::memory_plan`] and [`crate::config`]; callers add their
 //! scheduling and prefix cache settings.
 
-use forerun_engine::{EngineConfig, KvGroupConfig, PrefixCacheConfig, SchedulingConfig, TokenId};
+use forerun_engine::{
+    EngineConfig, KvGroupConfig, PrefixCacheConfig, SchedulingConfig, SpeculationConfig, TokenId,
+};
 
 use crate::model::LoadedModel;
 
@@ -26,7 +28,11 @@ impl LoadedModel {
             eos_token_ids: config.eos_ids.iter().map(|&id| TokenId(id)).collect(),
             prefix_cache: PrefixCacheConfig::default(),
             scheduling: SchedulingConfig::default(),
-            speculation: forerun_engine::SpeculationConfig::default(),
+            speculation: SpeculationConfig {
+                draft_model: self.draft_model.as_ref().map(|draft| draft.engine_config()),
+                layer_skip_cost: self.runner.draft_layers_cost(),
+                ..SpeculationConfig::default()
+            },
         }
     }
 }

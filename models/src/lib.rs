@@ -9,6 +9,7 @@ pub mod decoder;
 mod decoder_weights;
 mod dense;
 pub mod devices;
+pub mod draft_model;
 mod engine_setup;
 pub mod forward_context;
 mod free_memory;

@@ -172,6 +172,14 @@ pub fn plan(request: &PlanRequest<'_>) -> Result<MemoryPlan, PlanError> {
     })
 }
 
+/// Bytes that a token takes in the pools of these layers.
+pub fn token_bytes(kv_specs: &[KvSpec]) -> u64 {
+    let bytes = kv_specs
+        .iter()
+        .map(|spec| layer_block_bytes(spec) / spec.block_size as u64);
+    bytes.sum()
+}
+
 /// Group `group` without blocks.
 fn empty_group(request: &PlanRequest<'_>, group: usize) -> GroupPlan {
     let layers = || request.kv_specs.iter().filter(|spec| spec.group == group);

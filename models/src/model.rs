@@ -8,11 +8,13 @@ use std::path::{Path, PathBuf};
 use burn::tensor::Device;
 pub use forerun_kernels::WeightFormat;
 pub use forerun_kernels::spec::ActivationMode;
-use forerun_kernels::{DeviceLimits, PackError};
+use forerun_kernels::{DeviceLimits, KvSpec, PackError};
 use thiserror::Error;
 
 use crate::config::{self, ConfigError, ModelConfig};
+use crate::decoder::Decoder;
 use crate::decoder_weights::{self, WeightSource};
+use crate::draft_model::{DraftModelError, DraftModelInfo};
 use crate::free_memory;
 use crate::loaders::{self, Checkpoint, GgufFile, LoadError, SafetensorsModel};
 use crate::memory_plan::{self, MemoryPlan, PlanError, PlanRequest};
@@ -37,6 +39,9 @@ pub enum ModelError {
     /// About the tokenizer.
     #[error(transparent)]
     Text(#[from] TextError),
+    /// About a draft model.
+    #[error(transparent)]
+    Draft(#[from] DraftModelError),
     /// A weight cannot be packed for the device.
     #[error("tensor `{tensor}` cannot be packed: {source}")]
     Pack {
@@ -96,6 +101,8 @@ pub struct LoadedModel {
     pub plan: MemoryPlan,
     /// Runs it.
     pub runner: ModelRunner,
+    /// What drafts for it, if a model does.
+    pub draft_model: Option<DraftModelInfo>,
 }
 
 impl ModelFiles {
@@ -179,22 +186,11 @@ impl ModelFiles {
     pub fn load(&self, options: &LoadOptions) -> Result<LoadedModel, ModelError> {
         let plan = self.plan(options)?;
         let limits = DeviceLimits::of(&options.device);
-        let checkpoint = self.checkpoint();
-        let source = WeightSource {
-            checkpoint,
-            config: &self.config,
-            device: &options.device,
-            dense_format: options.dense_format,
-            activations: options.activations,
-            block_size: options.block_size,
-        };
-        let decoder = source.decoder()?;
-        let names = self.config.names();
-        loaders::check_all_read(checkpoint, |name| names.is_ignorable(name))?;
+        let decoder = self.decoder(options)?;
         let runner = ModelRunner::new(RunnerParts {
             decoder,
             device: options.device.clone(),
-            kv_specs: decoder_weights::kv_specs(&self.config, options.block_size),
+            kv_specs: self.kv_specs(options),
             num_blocks: plan.groups.iter().map(|group| group.num_blocks).collect(),
             vocab_size: self.config.vocab_size,
             padding: if limits.is_native {
@@ -208,7 +204,35 @@ impl ModelFiles {
             config: self.config.clone(),
             plan,
             runner,
+            draft_model: None,
         })
+    }
+
+    /// Reads and packs every weight.
+    pub(crate) fn decoder(&self, options: &LoadOptions) -> Result<Decoder, ModelError> {
+        let checkpoint = self.checkpoint();
+        let source = WeightSource {
+            checkpoint,
+            config: &self.config,
+            device: &options.device,
+            dense_format: options.dense_format,
+            activations: options.activations,
+            block_size: options.block_size,
+        };
+        let decoder = source.decoder()?;
+        let names = self.config.names();
+        loaders::check_all_read(checkpoint, |name| names.is_ignorable(name))?;
+        Ok(decoder)
+    }
+
+    /// How each layer keeps keys and values.
+    pub(crate) fn kv_specs(&self, options: &LoadOptions) -> Vec<KvSpec> {
+        decoder_weights::kv_specs(&self.config, options.block_size)
+    }
+
+    /// Bytes that a token takes in the KV pools of all layers.
+    pub(crate) fn kv_token_bytes(&self, options: &LoadOptions) -> u64 {
+        memory_plan::token_bytes(&self.kv_specs(options))
     }
 
     fn checkpoint(&self) -> &dyn Checkpoint {

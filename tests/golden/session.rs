@@ -181,6 +181,7 @@ impl Session {
                 seq: SeqId(chunk.seq as u32),
                 generation: Generation(0),
                 request: RequestId(chunk.seq as u64),
+                planned: index as u32,
             });
             for (offset, position) in (start..end).enumerate() {
                 let is_last = position + 1 == end;

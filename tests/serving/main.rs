@@ -6,5 +6,7 @@ mod beams;
 mod models;
 mod run;
 mod samples;
+mod scripted;
+mod speculation;
 mod together;
 mod workload;

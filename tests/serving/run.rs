@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use forerun_engine::{
-    Engine, EngineConfig, Event, Executor, FinishReason, Request, RequestId, StatisticsReport,
-    Timestamp, TokenId, Usage, Vocabulary,
+    Drafter, Engine, EngineConfig, Event, Executor, FinishReason, Request, RequestId,
+    SpeculationReport, StatisticsReport, Timestamp, TokenId, Usage, Vocabulary,
 };
 
 /// Tokens without text: these tests compare ids.
@@ -42,12 +42,27 @@ pub(crate) struct Run {
     pub(crate) statistics: StatisticsReport,
     /// Most blocks of the first KV group that were in use at once.
     pub(crate) num_blocks_max: usize,
+    /// What speculation did, by request.
+    pub(crate) speculation: Vec<SpeculationReport>,
 }
 
 /// Runs `requests`, all added at once, to their end.
 pub(crate) fn run<E: Executor>(executor: E, config: &EngineConfig, requests: &[Request]) -> Run {
+    run_drafted(executor, config, requests, None)
+}
+
+/// The same with a drafter of the test's own.
+pub(crate) fn run_drafted<E: Executor>(
+    executor: E,
+    config: &EngineConfig,
+    requests: &[Request],
+    drafter: Option<Box<dyn Drafter>>,
+) -> Run {
     let mut engine =
         Engine::new(config.clone(), executor, NoText).unwrap_or_else(|error| panic!("{error}"));
+    if let Some(drafter) = drafter {
+        engine.set_drafter(drafter);
+    }
     let ids: Vec<RequestId> = requests
         .iter()
         .map(|request| {
@@ -57,11 +72,20 @@ pub(crate) fn run<E: Executor>(executor: E, config: &EngineConfig, requests: &[R
         .collect();
     let mut outputs: BTreeMap<RequestId, Output> = BTreeMap::new();
     let mut usages = BTreeMap::new();
+    let mut speculation = BTreeMap::new();
     let mut num_blocks_max = 0;
     let mut now = 0;
     while engine.has_work() {
         now += 1;
         for event in engine.step(Timestamp(now)).iter() {
+            if let Event::Finished {
+                request,
+                speculation: report,
+                ..
+            } = event
+            {
+                speculation.insert(request, report.clone());
+            }
             take(event, &mut outputs, &mut usages);
         }
         if let Err(error) = engine.check_integrity() {
@@ -74,6 +98,7 @@ pub(crate) fn run<E: Executor>(executor: E, config: &EngineConfig, requests: &[R
         usages: ids.iter().map(|id| usages[id]).collect(),
         statistics: engine.statistics(),
         num_blocks_max,
+        speculation: speculation.into_values().collect(),
     }
 }
 
@@ -83,6 +108,7 @@ fn take(
     usages: &mut BTreeMap<RequestId, Usage>,
 ) {
     match event {
+        Event::Draft { .. } => {}
         Event::PromptToken {
             request, logprobs, ..
         } => {

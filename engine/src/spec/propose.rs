@@ -13,6 +13,11 @@ const STEPS_UNDRAFTED_MAX: u32 = 8;
 /// .. but for one step in so many, in which the host sees what a draft would be.
 const STEPS_BETWEEN_LOOKS: u32 = 16;
 
+/// Why a request for drafts of a model has none.
+const NO_MODEL: &str = "no such model is loaded to draft with";
+/// Why a beam search has none.
+const NO_BEAMS: &str = "beam search runs without drafts";
+
 impl<E: Executor, V: Vocabulary> Engine<E, V> {
     /// A drafter of the caller's own, for requests with [`SpecMethod::Custom`].
     pub fn set_drafter(&mut self, drafter: Box<dyn Drafter>) {
@@ -50,6 +55,9 @@ impl<E: Executor, V: Vocabulary> Engine<E, V> {
         let method = speculator.method(request);
         if method == SpecMethod::Off {
             sequence.wants_draft = false;
+            if request.beam.is_some() && speculator.config.method != SpecMethod::Off {
+                request.spec_report.refused = Some(NO_BEAMS);
+            }
             return;
         }
         sequence.num_steps_undrafted += 1;
@@ -139,8 +147,12 @@ impl<E: Executor, V: Vocabulary> Engine<E, V> {
             let cost = spec.draft_model.as_ref().map(|model| model.cost);
             (drafter_id::DRAFT_MODEL, cost)
         };
-        let Some(cost) = cost else { return };
         let sequence = self.sequences.get_mut(seq);
+        let Some(cost) = cost else {
+            let request = self.requests.get_mut(sequence.request);
+            request.spec_report.refused = Some(NO_MODEL);
+            return;
+        };
         sequence.drafter = drafter;
         let request = self.requests.get_mut(sequence.request);
         let made = Made {

@@ -99,9 +99,13 @@ impl ModelRunner {
         self.drafting.layers = Some((num_layers, Passes::new(upload)));
     }
 
-    /// Whether the target's first layers draft.
-    pub fn has_draft_layers(&self) -> bool {
-        self.drafting.layers.is_some()
+    /// What a guess of the target's first layers costs, in thousandths of a pass of all of them, if they
+    /// draft.
+    pub fn draft_layers_cost(&self) -> Option<u32> {
+        let (num_layers, _) = self.drafting.layers.as_ref()?;
+        let part = self.decoder.weight_bytes_of(*num_layers);
+        let cost = 1000 * part / self.decoder.weight_bytes().max(1);
+        Some(u32::try_from(cost).unwrap_or(u32::MAX))
     }
 
     pub(super) fn submit_draft_pass(
