@@ -8,5 +8,6 @@ mod run;
 mod samples;
 mod scripted;
 mod speculation;
+mod speculation_real;
 mod together;
 mod workload;

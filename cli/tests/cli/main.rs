@@ -4,6 +4,7 @@ mod batch;
 mod bench;
 mod generate;
 mod samples;
+mod speculation;
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
