@@ -35,7 +35,7 @@ impl StepBatch {
         };
         let sample = sequence.sample;
         self.push_row(index, anchor_token, RowPurpose::Sample { sample }, row);
-        let states = grammar.as_ref().map(|grammar| states(&draft, grammar));
+        let states = grammar.as_deref().map(|grammar| states(&draft, grammar));
         let mut states = states.unwrap_or_default();
         let mut path = Vec::new();
         let num_failures = failures.len();
@@ -76,9 +76,9 @@ impl StepBatch {
 
 /// The grammar behind each node; none behind tokens that it refuses, and behind those that end the
 /// text.
-fn states(draft: &DraftTree, grammar: &Box<dyn Grammar>) -> Vec<Option<Box<dyn Grammar>>> {
+fn states(draft: &DraftTree, grammar: &dyn Grammar) -> Vec<Option<Box<dyn Grammar>>> {
     let mut states: Vec<Option<Box<dyn Grammar>>> = Vec::with_capacity(draft.len());
-    let take = |state: &Box<dyn Grammar>, token: TokenId| {
+    let take = |state: &dyn Grammar, token: TokenId| {
         let mut state = state.fork();
         let goes_on = state.accept(token).is_ok() && !state.is_finished();
         goes_on.then_some(state)
@@ -86,7 +86,7 @@ fn states(draft: &DraftTree, grammar: &Box<dyn Grammar>) -> Vec<Option<Box<dyn G
     for node in draft.nodes() {
         let before = match node.parent {
             None => Some(grammar),
-            Some(parent) => states[parent as usize].as_ref(),
+            Some(parent) => states[parent as usize].as_deref(),
         };
         states.push(before.and_then(|state| take(state, node.token)));
     }

@@ -60,8 +60,8 @@ pub(crate) struct Sequence {
     pub(crate) num_steps_undrafted: u32,
     /// Draft tokens that a step in flight runs.
     pub(crate) num_drafts_in_flight: usize,
-    /// It is to have a draft, which needs the host to know its newest token.
-    pub(crate) wants_draft: bool,
+    /// Whether its next step may begin before the host has seen its newest token.
+    pub(crate) overlap: Overlap,
     pub(crate) verification: Verification,
     /// A step in flight copies blocks for it: until it is collected nobody knows what they hold.
     pub(crate) has_copies_in_flight: bool,
@@ -85,6 +85,15 @@ pub(crate) struct Sequence {
     /// The same, kept where they are told at the end.
     pub(crate) log: Option<OutputLog>,
     stop: StopConditions,
+}
+
+/// Whether steps of a sequence overlap, where the executor takes two.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Overlap {
+    /// Its newest token may be known to the device alone.
+    Allowed,
+    /// It is to have a draft, which is made from its newest token on the host.
+    AwaitsHost,
 }
 
 /// What the row after a sequence's last token is for.
@@ -134,7 +143,7 @@ impl Sequence {
             shadow: None,
             num_steps_undrafted: 0,
             num_drafts_in_flight: 0,
-            wants_draft: false,
+            overlap: Overlap::Allowed,
             verification: parts.verification,
             has_copies_in_flight: false,
             is_distrusted: false,
@@ -176,7 +185,7 @@ impl Sequence {
             shadow: None,
             num_steps_undrafted: 0,
             num_drafts_in_flight: 0,
-            wants_draft: false,
+            overlap: Overlap::Allowed,
             verification: self.verification,
             has_copies_in_flight: false,
             is_distrusted: false,
@@ -254,7 +263,7 @@ impl Sequence {
     pub(crate) fn waits_for_verdict(&self) -> bool {
         let needs_host = self.grammar.is_some()
             || self.draws != Draws::One
-            || self.wants_draft
+            || self.overlap == Overlap::AwaitsHost
             || self.num_drafts_in_flight > 0;
         needs_host && self.num_placeholders > 0
     }

@@ -19,7 +19,7 @@ pub(crate) struct SequenceName {
     pub(crate) generation: Generation,
 }
 
-/// The parts a [`Sequence`] begins with.
+/// The parts a [`super::Sequence`] begins with.
 #[derive(Debug)]
 pub(crate) struct SequenceParts {
     pub(crate) request: RequestId,

@@ -190,7 +190,7 @@ mod tests {
             let start = if is_first {
                 starts.next()
             } else {
-                starts.last()
+                starts.next_back()
             };
             if let Some(start) = start {
                 let end = (start + len + 5).min(tokens.len());

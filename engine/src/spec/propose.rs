@@ -6,12 +6,22 @@ use super::controller::{Fate, Shadow};
 use super::device_drafter::{DraftPools, DraftRun, Wanted};
 use super::speculator::{Made, Speculator, drafter_id};
 use super::{DraftContext, DraftTree, Drafter, SpecMethod};
+use crate::sequence::Overlap;
 use crate::{DraftSource, Engine, Executor, SeqId, TokenId, Vocabulary};
 
 /// A sequence that was not drafted for so many steps overlaps its steps like any other, ..
 const STEPS_UNDRAFTED_MAX: u32 = 8;
 /// .. but for one step in so many, in which the host sees what a draft would be.
 const STEPS_BETWEEN_LOOKS: u32 = 16;
+
+/// What a sequence is to have in a step.
+#[derive(Clone, Copy, Debug)]
+struct Asked {
+    method: SpecMethod,
+    /// The user said how many.
+    is_fixed: bool,
+    num_nodes_max: usize,
+}
 
 /// Why a request for drafts of a model has none.
 const NO_MODEL: &str = "no such model is loaded to draft with";
@@ -46,24 +56,28 @@ impl<E: Executor, V: Vocabulary> Engine<E, V> {
         self.draft_on_device(DraftSource::LayerSkip);
     }
 
-    /// The draft of one sequence, or its wish for one of a model.
-    fn draft_for(&mut self, seq: SeqId) {
+    /// Who drafts for a sequence in this step, and what bounds the draft. `None` where nobody does.
+    fn begin_draft(&mut self, seq: SeqId) -> Option<Asked> {
         let speculator = &mut self.speculator;
         let sequence = self.sequences.get_mut(seq);
         sequence.draft.clear();
         let request = self.requests.get_mut(sequence.request);
         let method = speculator.method(request);
         if method == SpecMethod::Off {
-            sequence.wants_draft = false;
+            sequence.overlap = Overlap::Allowed;
             if request.beam.is_some() && speculator.config.method != SpecMethod::Off {
                 request.spec_report.refused = Some(NO_BEAMS);
             }
-            return;
+            return None;
         }
         sequence.num_steps_undrafted += 1;
         let num_steps = sequence.num_steps_undrafted;
-        sequence.wants_draft =
-            num_steps < STEPS_UNDRAFTED_MAX || num_steps.is_multiple_of(STEPS_BETWEEN_LOOKS);
+        let is_looked_at = num_steps.is_multiple_of(STEPS_BETWEEN_LOOKS);
+        sequence.overlap = if num_steps < STEPS_UNDRAFTED_MAX || is_looked_at {
+            Overlap::AwaitsHost
+        } else {
+            Overlap::Allowed
+        };
         if let Some(shadow) = &sequence.shadow
             && let Fate::Judged(num_true, is_refuted) = shadow.judge(&sequence.tokens)
         {
@@ -72,17 +86,32 @@ impl<E: Executor, V: Vocabulary> Engine<E, V> {
             (speculator.controller).learn(offer, estimates, num_true, is_refuted);
             sequence.shadow = None;
         }
-        let asked = request
-            .speculation
-            .num_tokens
-            .or(speculator.config.num_tokens);
+        let config = &speculator.config;
+        let fixed = request.speculation.num_tokens.or(config.num_tokens);
         let num_nodes_max = sequence
             .num_drafts_max()
-            .min(speculator.config.num_tokens_max as usize)
-            .min(asked.map_or(usize::MAX, |asked| asked as usize));
-        if num_nodes_max == 0 {
+            .min(config.num_tokens_max as usize)
+            .min(fixed.map_or(usize::MAX, |fixed| fixed as usize));
+        (num_nodes_max > 0).then_some(Asked {
+            method,
+            is_fixed: fixed.is_some(),
+            num_nodes_max,
+        })
+    }
+
+    /// The draft of one sequence, or its wish for one of a model.
+    fn draft_for(&mut self, seq: SeqId) {
+        let Some(asked) = self.begin_draft(seq) else {
             return;
-        }
+        };
+        let Asked {
+            method,
+            num_nodes_max,
+            ..
+        } = asked;
+        let speculator = &mut self.speculator;
+        let sequence = self.sequences.get_mut(seq);
+        let request = self.requests.get_mut(sequence.request);
         let mut draft = std::mem::take(&mut sequence.draft);
         let context = DraftContext {
             seq,
@@ -99,7 +128,7 @@ impl<E: Executor, V: Vocabulary> Engine<E, V> {
         let made = speculator.draft_on_host(method, sequence, &context, &mut draft);
         let Some(made) = made else {
             sequence.draft = draft;
-            return self.want_model(seq, method, asked, num_nodes_max);
+            return self.want_model(seq, asked);
         };
         clip(&mut draft, num_nodes_max, self.config.vocab_size);
         sequence.drafter = made.drafter;
@@ -108,7 +137,7 @@ impl<E: Executor, V: Vocabulary> Engine<E, V> {
             let guesses = main_path(&draft);
             sequence.shadow = Some(Shadow::new(offer, guesses, sequence.tokens.len()));
         }
-        if asked.is_none() && method != SpecMethod::Custom && !draft.is_empty() {
+        if !asked.is_fixed && method != SpecMethod::Custom && !draft.is_empty() {
             let number = speculator.offered.len() as u32;
             speculator.offered.push(seq);
             let nodes = (0..draft.len() as u32).map(|node| (draft.depth(node), rank(&draft, node)));
@@ -132,13 +161,12 @@ impl<E: Executor, V: Vocabulary> Engine<E, V> {
     }
 
     /// Notes that a model is to draft for a sequence, if that is expected to pay.
-    fn want_model(
-        &mut self,
-        seq: SeqId,
-        method: SpecMethod,
-        asked: Option<u32>,
-        num_tokens_max: usize,
-    ) {
+    fn want_model(&mut self, seq: SeqId, asked: Asked) {
+        let Asked {
+            method,
+            is_fixed,
+            num_nodes_max,
+        } = asked;
         let speculator = &mut self.speculator;
         let spec = &speculator.config;
         let (drafter, cost) = if method == SpecMethod::LayerSkip {
@@ -160,14 +188,15 @@ impl<E: Executor, V: Vocabulary> Engine<E, V> {
             match_len: 0,
         };
         let offer = Speculator::offer(made, sequence, request);
-        let num_drafts = match asked {
-            Some(_) => num_tokens_max,
-            None => speculator.controller.num_model_drafts(
+        let num_drafts = if is_fixed {
+            num_nodes_max
+        } else {
+            speculator.controller.num_model_drafts(
                 offer,
                 &mut request.estimates,
-                num_tokens_max,
+                num_nodes_max,
                 f64::from(cost) / 1000.0,
-            ),
+            )
         };
         if num_drafts > 0 {
             let wanted = Wanted { seq, num_drafts };

@@ -49,7 +49,7 @@ pub(crate) fn simulate(seed: u64, canary: Option<Canary>, is_printed: bool) -> O
     let executor = world.engine.executor_mut();
     executor.canary = canary;
     executor.depth = random.within(1, 3);
-    executor.draft_failures = (seed % 5 == 0).then_some(1 + mix(seed, 9) % 20);
+    executor.draft_failures = seed.is_multiple_of(5).then_some(1 + mix(seed, 9) % 20);
     executor.computes_late = random.one_in(2);
     executor.trace.is_printed = is_printed;
     let mut simulation = Simulation {

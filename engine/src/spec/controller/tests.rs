@@ -1,5 +1,10 @@
 //! Made-up drafters and machines: what the controller costs against the best fixed choice in hindsight.
 
+#![expect(
+    clippy::print_stdout,
+    reason = "what it costs is told, not only bounded"
+)]
+
 use super::*;
 
 /// Numbers without a generator of their own.
