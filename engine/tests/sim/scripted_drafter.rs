@@ -17,11 +17,13 @@ pub(crate) struct ScriptedDrafter {
     pub(crate) answers: Answers,
     pub(crate) vocab_size: usize,
     pub(crate) seed: u64,
+    /// What it always makes, where that is said.
+    pub(crate) script: Option<Script>,
 }
 
 /// What it makes of one step.
-#[derive(Clone, Copy, Debug)]
-enum Script {
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Script {
     Nothing,
     TooLittle,
     TooMuch,
@@ -67,7 +69,8 @@ impl Drafter for ScriptedDrafter {
         let step = mix(own, context.tokens.len() as u64);
         // Some keep to one script, others change with every step.
         let pick = if own.is_multiple_of(2) { own } else { step };
-        let script = SCRIPTS[(pick >> 8) as usize % SCRIPTS.len()];
+        let picked = SCRIPTS[(pick >> 8) as usize % SCRIPTS.len()];
+        let script = self.script.unwrap_or(picked);
         let mut rest = self.rest(context);
         let any = |i: usize| self.token(mix(step, i as u64));
         let num_max = context.num_nodes_max;

@@ -16,7 +16,7 @@ use crate::fake_model::FakeVocabulary;
 use crate::faults::Canary;
 use crate::job::{Job, Progress, SampleOutput};
 use crate::oracle;
-use crate::scripted_drafter::{Answers, ScriptedDrafter};
+use crate::scripted_drafter::{Answers, Script, ScriptedDrafter};
 use crate::trace::Trace;
 
 pub(crate) type FakeEngine = Engine<FakeExecutor, FakeVocabulary>;
@@ -53,6 +53,7 @@ impl World {
             answers: answers.clone(),
             vocab_size,
             seed: 7,
+            script: None,
         }));
         Self {
             engine,
@@ -97,6 +98,17 @@ impl World {
         }
         self.engine.check_integrity().unwrap();
         Ok(id)
+    }
+
+    /// Makes the scripted drafter keep to one script.
+    pub(crate) fn script(&mut self, script: Script) {
+        let vocab_size = self.engine.config().vocab_size;
+        self.engine.set_drafter(Box::new(ScriptedDrafter {
+            answers: self.answers.clone(),
+            vocab_size,
+            seed: 7,
+            script: Some(script),
+        }));
     }
 
     fn tell_drafter(&mut self, id: RequestId, job: &Job) {

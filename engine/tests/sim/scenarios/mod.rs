@@ -6,6 +6,7 @@
 mod admission;
 mod asynchronous;
 mod beams;
+mod drafts;
 mod failures;
 mod limits;
 mod prefixes;
