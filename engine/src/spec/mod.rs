@@ -6,6 +6,7 @@
 //! report.rs      what it did
 //! tree.rs        a draft: a token tree
 //! drafter.rs     what makes drafts on the host
+//! verifier/      which drafts are kept, by definition
 //! ```
 //!
 //! Neighbours: `engine.rs` asks for drafts before it plans a step; `scheduler.rs` clips them to what
@@ -16,9 +17,13 @@ mod drafter;
 mod params;
 mod report;
 mod tree;
+mod verifier;
 
 pub use config::{DraftModelConfig, SpeculationConfig};
 pub use drafter::{DraftContext, Drafter};
 pub use params::{SpecMethod, SpeculationParams, Verification};
 pub use report::SpeculationReport;
 pub use tree::{DraftDraw, DraftNode, DraftTree};
+pub use verifier::{
+    Chance, Drafted, Verdicts, verify_block, verify_greedy, verify_rejection, verify_shared_noise,
+};
