@@ -16,7 +16,7 @@ use crate::spec::DraftDraw;
 /// ```text
 /// w_0 = 1,  w_i = min(w_(i-1) p(x_i) / q(x_i), 1)
 /// s_i = sum over v of max(w_i p(v) - q(v), 0)
-/// h_i = s_i / (s_i + 1 - w_i),  h_n = w_n
+/// h_i = s_i / (s_i + (1 - w_i)),  h_n = w_n
 /// ```
 ///
 /// i is picked with `h_i`, for each i from 1 to n. The token behind `x_i` is drawn from
@@ -52,7 +52,7 @@ pub fn verify_block(drafted: Drafted<'_>, chance: &mut impl Chance) -> Verdicts 
         let picked = match drafts.get(node + 1) {
             Some(next) => {
                 let left: f64 = excess(weight, &targets[node + 1], next).iter().sum();
-                let whole = left + 1.0 - weight;
+                let whole = left + (1.0 - weight);
                 // Nothing left and nothing lost: what follows is accepted for certain.
                 if whole > 0.0 { left / whole } else { 0.0 }
             }

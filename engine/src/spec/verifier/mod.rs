@@ -15,7 +15,8 @@
 //!
 //! - A drawn draft is verified whatever its value; a drafter may stop *after* a token, never drop it.
 //! - The distribution told for it is the one it was drawn from.
-//! - Siblings drawn from one row were drawn without replacement, in the order of their indices.
+//! - Siblings drawn from one row were drawn without replacement, in the order of their indices. (Or
+//!   with, where repeated ones were dropped: the rest are drawn as if without.)
 //! - Deterministic siblings come after drawn ones, unless the row gives them no probability: a draw
 //!   that falls on a guess which is there already would be dropped for its value.
 //!
