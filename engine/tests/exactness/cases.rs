@@ -75,7 +75,7 @@ fn a_replacement_is_drawn_without_the_draft_and_changes_no_row() {
         target: &|node| Some(rows[row_behind(node)].clone()),
         draft: &|_| unreachable!("nothing was drawn"),
     };
-    let mut run = |accepts: &[bool]| {
+    let run = |accepts: &[bool]| {
         let mut told = Told {
             accepts: accepts.to_vec(),
             asked: Vec::new(),
