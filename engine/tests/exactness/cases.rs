@@ -61,7 +61,7 @@ impl Chance for Told {
 /// vllm-project/vllm-ascend#2881: the replacement was drawn in a row that others still read.
 #[test]
 fn a_replacement_is_drawn_without_the_draft_and_changes_no_row() {
-    let rows = vec![
+    let rows = [
         vec![0.5, 0.25, 0.125, 0.125],
         vec![0.125, 0.5, 0.25, 0.125],
         vec![0.25, 0.25, 0.25, 0.25],
@@ -111,7 +111,7 @@ fn each_draft_is_judged_by_its_own_row() {
             let (target, model) = &requests[at];
             let stranger = &requests[(at + 1) % 3].1;
             let drafter = Drafter::new(chain(2), Draws::Drawn, model);
-            let mut texts = vec![0.0; 4];
+            let mut texts = [0.0; 4];
             for (drafted_with, draft) in enumerate(|chance| drafter.draft(&[], chance)) {
                 // Rows before belong to whoever was scheduled before.
                 let mut rows = vec![stranger.distribution(&[]).unwrap(); at];

@@ -194,7 +194,9 @@ impl<'a> Drafter<'a> {
             return None;
         }
         if self.has(Flaw::DrawsSharper) {
-            weights.iter_mut().for_each(|weight| *weight *= *weight);
+            for weight in &mut weights {
+                *weight *= *weight;
+            }
         }
         normalise(&mut weights);
         let token = if self.has(Flaw::TellsArgmaxAsDrawn) {
