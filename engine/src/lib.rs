@@ -88,9 +88,10 @@ pub use sampling_rows::{NoisePurpose, RowPurpose, SamplingRow, TokenBias};
 pub use scheduler::{Admission, ScheduledSeq, StepPlan};
 pub use scheduling_config::{SchedulingConfig, SchedulingPolicy};
 pub use spec::{
-    DraftContext, DraftDraw, DraftModelConfig, DraftNode, DraftTree, Drafter, NgramDrafter,
-    Occurrence, SpecMethod, SpeculationConfig, SpeculationParams, SpeculationReport, SuffixDrafter,
-    Verification,
+    Chance, DraftContext, DraftDraw, DraftModelConfig, DraftNode, DraftTree, Drafted, Drafter,
+    NgramDrafter, Occurrence, SpecMethod, SpeculationConfig, SpeculationParams, SpeculationReport,
+    SuffixDrafter, Verdicts, Verification, verify_block, verify_greedy, verify_rejection,
+    verify_shared_noise,
 };
 pub use statistics::{
     Bin, BucketReport, Distribution, EngineReport, LengthClass, MeanMax, MissCounts, MissKind,

@@ -10,6 +10,7 @@
 //! device_drafter.rs, draft_cache.rs, draft_pass.rs  drafts of models
 //! controller/    when drafts pay
 //! speculator.rs, propose.rs  who drafts for which sequence in a step
+//! verifier/      which drafts are kept, by definition
 //! ```
 //!
 //! Neighbours: `engine.rs` asks for drafts before it plans a step; `scheduler.rs` clips them to what
@@ -29,6 +30,7 @@ mod report;
 mod speculator;
 mod suffix;
 mod tree;
+mod verifier;
 
 pub use config::{DraftModelConfig, SpeculationConfig};
 pub(crate) use controller::{DrafterId, RequestEstimates, Shadow};
@@ -39,3 +41,6 @@ pub use report::SpeculationReport;
 pub(crate) use speculator::Speculator;
 pub use suffix::SuffixDrafter;
 pub use tree::{DraftDraw, DraftNode, DraftTree};
+pub use verifier::{
+    Chance, Drafted, Verdicts, verify_block, verify_greedy, verify_rejection, verify_shared_noise,
+};
