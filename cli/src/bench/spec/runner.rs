@@ -88,39 +88,32 @@ impl<'a, E: Executor, C: Codec, G: GrammarQueue> Lab<'a, E, C, G> {
         Ok(lab)
     }
 
-    /// Runs a group off and on in turn; every other time on comes first.
+    /// Runs a group off and on in turn, prompt by prompt, so that both see the same machine; every
+    /// other time on comes first.
     pub(super) fn measure(&mut self, group: &Group, temperature: f32) -> Result<Cell> {
+        let width = if group.at_once { group.jobs.len() } else { 1 };
         let mut cell = Cell::new(group.label.clone());
+        let mut num_pairs = 0_u32;
         for repeat in 0..self.setup.num_repeats {
-            let mut run = |is_on| {
-                let mode = Mode {
-                    temperature,
-                    seed: self.setup.seed.wrapping_add(u64::from(repeat)),
-                    is_on,
-                    max_tokens: self.setup.max_tokens,
-                };
-                self.run(group, mode)
-            };
-            let (off, on) = if repeat % 2 == 0 {
-                let off = run(false)?;
-                (off, run(true)?)
-            } else {
-                let on = run(true)?;
-                (run(false)?, on)
-            };
+            let (mut off, mut on) = (Run::default(), Run::default());
+            for batch in group.jobs.chunks(width.max(1)) {
+                let is_off_first = num_pairs.is_multiple_of(2);
+                num_pairs += 1;
+                for is_on in [!is_off_first, is_off_first] {
+                    let mode = Mode {
+                        temperature,
+                        seed: self.setup.seed.wrapping_add(u64::from(repeat)),
+                        is_on,
+                        max_tokens: self.setup.max_tokens,
+                    };
+                    let (outcomes, seconds) = self.run_batch(batch, mode)?;
+                    let run = if is_on { &mut on } else { &mut off };
+                    run.add(&outcomes, seconds);
+                }
+            }
             cell.push(&off, &on);
         }
         Ok(cell)
-    }
-
-    fn run(&mut self, group: &Group, mode: Mode) -> Result<Run> {
-        let width = if group.at_once { group.jobs.len() } else { 1 };
-        let mut run = Run::default();
-        for batch in group.jobs.chunks(width.max(1)) {
-            let (outcomes, seconds) = self.run_batch(batch, mode)?;
-            run.add(&outcomes, seconds);
-        }
-        Ok(run)
     }
 
     /// Runs jobs at once. Gives what came of each, and how long it took.

@@ -112,6 +112,28 @@ fn nobody_drafts_for_none_and_every_pass_counts() {
 }
 
 #[test]
+fn drafts_are_counted_by_position_and_by_who_made_them() {
+    let words = [
+        "--methods",
+        "ngram",
+        "--spec-tokens",
+        "3",
+        "--classes",
+        "story",
+    ];
+    let sections = sections(&words);
+    assert_eq!(sections.len(), 4);
+    assert!(value(&sections[0], "story", "drafted").unwrap() > 0.0);
+    assert!(sections[0].note.contains("by ngram"), "{}", sections[0]);
+    assert!(
+        value(&sections[1], "story", "1").is_some(),
+        "{}",
+        sections[1]
+    );
+    assert_eq!(value(&sections[0], "story", "same"), Some(1.0));
+}
+
+#[test]
 fn requests_at_once_are_told_with_their_prompts_too() {
     let words = ["--quick", "--methods", "suffix", "--temperatures", "0.8"];
     let sections = sections(&[&words[..], &["--concurrent", "8"]].concat());
