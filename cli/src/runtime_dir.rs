@@ -6,7 +6,7 @@
 
 use forerun_models::devices::DeviceChoice;
 
-use crate::args::{BenchCommand, Command};
+use crate::args::Command;
 
 /// Starts the program again with `XDG_RUNTIME_DIR`, if `command` looks for adapters and it is
 /// unset. Returns where there is nothing to do, or where that failed: then drivers complain.
@@ -15,9 +15,7 @@ pub(crate) fn ensure(command: &Command) {
         Command::Devices => true,
         Command::Generate(args) => args.model.device != DeviceChoice::Cpu,
         Command::Batch(args) => args.model.device != DeviceChoice::Cpu,
-        Command::Bench(BenchCommand::Cache(args) | BenchCommand::Sched(args)) => {
-            args.model.device != DeviceChoice::Cpu
-        }
+        Command::Bench(bench) => bench.common().model.device != DeviceChoice::Cpu,
         Command::Pull(_) => false,
     };
     if probes && std::env::var_os("XDG_RUNTIME_DIR").is_none() {

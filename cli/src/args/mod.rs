@@ -14,7 +14,7 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 pub(crate) use batch::BatchArgs;
-pub(crate) use bench::{BenchArgs, BenchCommand};
+pub(crate) use bench::{BenchArgs, BenchCommand, SpecBenchArgs};
 pub(crate) use engine::{EngineArgs, SchedulingArgs};
 pub(crate) use model::ModelArgs;
 pub(crate) use sampling::{FormArgs, OutputArgs, SamplingArgs};

@@ -3,13 +3,15 @@
 //! ```text
 //! cache.rs      prefix cache on and off; shared blocks against separate requests
 //! sched.rs      continuous and static batches; chunk sizes; wasted slots
+//! spec/         speculation off and on, on texts
 //! workload.rs   random requests of given lengths
 //! measure.rs    runs requests and keeps the numbers
 //! report.rs     sections of numbers: text and JSON
 //! html.rs       the same as a page with plots
 //! ```
 //!
-//! Prompts are random tokens, which cost what text costs, and answers have fixed lengths.
+//! Prompts are random tokens, which cost what text costs, and answers have fixed lengths; only
+//! speculation depends on what is said, and is measured on texts.
 //!
 //! Neighbours: `driver/` runs the engine; `session.rs` opens the model.
 
@@ -18,6 +20,7 @@ mod html;
 mod measure;
 mod report;
 mod sched;
+mod spec;
 #[cfg(test)]
 mod tests;
 mod workload;
@@ -73,6 +76,7 @@ pub(crate) fn run(command: &BenchCommand, out: &mut impl Write) -> Result<()> {
     let (args, name, sections): (_, _, Run<_>) = match command {
         BenchCommand::Cache(args) => (args, "cache", cache::run),
         BenchCommand::Sched(args) => (args, "sched", sched::run),
+        BenchCommand::Spec(args) => return spec::run(args, out),
     };
     let mut session = Session::open(&args.model, args.messages.into())?;
     let engine = EngineArgs {
@@ -86,18 +90,29 @@ pub(crate) fn run(command: &BenchCommand, out: &mut impl Write) -> Result<()> {
         executor: &mut session.loaded.runner,
         is_quick: args.quick,
     };
-    let report = Report {
-        bench: name,
-        model: session.name.clone(),
-        device: session.device.clone(),
+    let sections = sections(&mut bench)?;
+    let report = report(name, args, (&session.name, &session.device), sections);
+    write!(out, "{report}")?;
+    write_files(args, &report)
+}
+
+/// The report of a bench that has run on this model and device.
+fn report(
+    bench: &'static str,
+    args: &BenchArgs,
+    (model, device): (&str, &str),
+    sections: Vec<Section>,
+) -> Report {
+    Report {
+        bench,
+        model: model.to_owned(),
+        device: device.to_owned(),
         num_cores: std::thread::available_parallelism().map_or(0, usize::from),
         version: env!("CARGO_PKG_VERSION"),
         seed: args.seed,
         is_quick: args.quick,
-        sections: sections(&mut bench)?,
-    };
-    write!(out, "{report}")?;
-    write_files(args, &report)
+        sections,
+    }
 }
 
 fn write_files(args: &BenchArgs, report: &Report) -> Result<()> {

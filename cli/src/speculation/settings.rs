@@ -119,6 +119,24 @@ impl Settings {
         }
     }
 
+    /// Settings under which everything is opened that these methods need: a bench compares several.
+    ///
+    /// # Errors
+    /// A draft model that is not named, or a method that was named besides them.
+    pub(crate) fn for_methods(mut self, methods: &[MethodArg]) -> Result<Self> {
+        let has = |method| methods.contains(&method);
+        if self.method.is_some() {
+            bail!("the bench compares drafters: name them with --methods, and no other method");
+        }
+        if has(MethodArg::DraftModel) && self.model.is_none() {
+            bail!("the method draft-model needs a model: name one with --spec-model");
+        }
+        if has(MethodArg::LayerSkip) {
+            self.method = Some(SpecMethod::LayerSkip);
+        }
+        Ok(self)
+    }
+
     fn of_json(text: &str) -> Result<(Self, Vec<String>)> {
         let value: Value =
             serde_json::from_str(text).context("--speculative-config is not JSON")?;

@@ -5,11 +5,16 @@ use serde_json::Value;
 use crate::{fixture, forerun, text};
 
 #[test]
-fn both_benches_print_tables_and_write_json_and_a_page() {
+fn all_benches_print_tables_and_write_json_and_a_page() {
     let model = fixture("tiny/llama");
     let folder = std::env::temp_dir().join(format!("forerun-bench-{}", std::process::id()));
     std::fs::create_dir_all(&folder).unwrap();
-    for (bench, column) in [("cache", "saved"), ("sched", "speed-up")] {
+    let benches = [
+        ("cache", "saved", &[][..]),
+        ("sched", "speed-up", &[]),
+        ("spec", "emitted/pass", &["--max-tokens", "8"]),
+    ];
+    for (bench, column, own) in benches {
         let (json, html) = (folder.join("out.json"), folder.join("out.html"));
         let args = [
             "--quick",
@@ -24,7 +29,7 @@ fn both_benches_print_tables_and_write_json_and_a_page() {
             "--html",
             html.to_str().unwrap(),
         ];
-        let output = forerun(&[&["bench", bench], &args[..], &files].concat());
+        let output = forerun(&[&["bench", bench], &args[..], &files, own].concat());
         assert!(output.status.success(), "{}", text(&output.stderr));
         assert!(text(&output.stdout).contains(column));
         let report: Value = serde_json::from_slice(&std::fs::read(&json).unwrap()).unwrap();
