@@ -50,6 +50,8 @@ pub struct StepPlan {
     pub group: usize,
     /// The tokens of this step lie in reverse order behind those in the cache, as drafts might.
     pub has_tails: bool,
+    /// Token ids, instead of random ones.
+    pub token_ids: Option<Vec<u32>>,
     /// Positions start here instead of at `num_computed`, to reach far without a long context.
     pub positions: Option<Vec<u32>>,
 }
@@ -76,6 +78,7 @@ impl StepPlan {
             copies: Vec::new(),
             group: 0,
             has_tails: false,
+            token_ids: None,
             positions: None,
         }
     }
@@ -138,11 +141,20 @@ impl StepPlan {
             }
             arrays.block_tables.extend(table);
             arrays.context_lens.push(context(seq) as u32);
-            let base = if self.has_tails { seq.num_computed } else { context(seq) };
+            let base = if self.has_tails {
+                seq.num_computed
+            } else {
+                context(seq)
+            };
             arrays.tail_bases.push(base as u32);
-            arrays.tails.extend((base as u32..context(seq) as u32).rev());
+            arrays
+                .tails
+                .extend((base as u32..context(seq) as u32).rev());
             arrays.tail_offsets.push(arrays.tails.len() as u32);
             arrays.query_offsets.push(arrays.token_ids.len() as u32);
+        }
+        if let Some(token_ids) = &self.token_ids {
+            arrays.token_ids.copy_from_slice(token_ids);
         }
         self.pack(&arrays, blocks_per_seq)
     }
