@@ -118,7 +118,11 @@ impl Trees {
 
     /// Adds the row of a token.
     fn push(&mut self, row: SamplingRow, token: u32) {
-        let mut logits = self.random.floats(self.vocab_size, 6.0);
+        let mut logits = self.random.floats(self.vocab_size, 2.0);
+        // A few tokens have most of the mass, so that some drafts are accepted.
+        for _ in 0..4 {
+            logits[self.random.below(self.vocab_size)] += 8.0;
+        }
         for (token, logit) in logits.iter_mut().enumerate() {
             if token % 11 == 3 {
                 *logit = f32::NEG_INFINITY;
@@ -171,7 +175,7 @@ impl Trees {
         let temperature = self.kind.temperature.max(0.2);
         let mut scores = Vec::new();
         for token in 0..self.vocab_size {
-            let logit = self.logits[start + token] + 0.5 * self.random.float();
+            let logit = self.logits[start + token] + 1.5 * self.random.float();
             let logit = if logit.is_nan() { 0.0 } else { logit };
             self.draft_logits.push(logit);
             let uniform = 0.5 + 0.499_999 * self.random.float();
