@@ -5,3 +5,4 @@ mod compile;
 mod in_place;
 mod parity;
 mod sampler;
+mod verify;

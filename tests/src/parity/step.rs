@@ -50,6 +50,8 @@ pub struct StepPlan {
     pub group: usize,
     /// The tokens of this step lie in reverse order behind those in the cache, as drafts might.
     pub has_tails: bool,
+    /// Token ids, instead of random ones.
+    pub token_ids: Option<Vec<u32>>,
     /// Positions start here instead of at `num_computed`, to reach far without a long context.
     pub positions: Option<Vec<u32>>,
 }
@@ -76,6 +78,7 @@ impl StepPlan {
             copies: Vec::new(),
             group: 0,
             has_tails: false,
+            token_ids: None,
             positions: None,
         }
     }
@@ -149,6 +152,9 @@ impl StepPlan {
                 .extend((base as u32..context(seq) as u32).rev());
             arrays.tail_offsets.push(arrays.tails.len() as u32);
             arrays.query_offsets.push(arrays.token_ids.len() as u32);
+        }
+        if let Some(token_ids) = &self.token_ids {
+            arrays.token_ids.copy_from_slice(token_ids);
         }
         self.pack(&arrays, blocks_per_seq)
     }

@@ -183,4 +183,8 @@ fn uniform(sampling: &SamplingRow, number: u32) -> f64 {
 }
 
 #[cfg(test)]
+mod distribution_tests;
+#[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod world;

@@ -30,6 +30,11 @@ pub fn normalised(weights: Vec<f64>) -> Vec<f64> {
     weights.into_iter().map(|weight| weight / sum).collect()
 }
 
+/// What p becomes when a draft from q was rejected.
+pub fn residual(p: &[f64], q: &[f64]) -> Vec<f64> {
+    normalised(p.iter().zip(q).map(|(p, q)| (p - q).max(0.0)).collect())
+}
+
 struct Walk<'a> {
     inputs: Inputs<'a>,
     anchor: usize,
@@ -160,7 +165,7 @@ impl Walk<'_> {
                     at = child;
                     continue 'nodes;
                 }
-                p = normalised(p.iter().zip(&q).map(|(p, q)| (p - q).max(0.0)).collect());
+                p = residual(&p, &q);
                 q[token] = 0.0;
                 drawn = Some(normalised(q));
             }

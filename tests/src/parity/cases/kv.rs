@@ -1,12 +1,15 @@
-//! `kv_write` and `kv_copy`.
+//! `kv_write`, `kv_copy` and `kv_compact`.
 
 use crate::parity::random::Random;
 use crate::parity::step::{Seq, StepPlan};
 use crate::parity::{Case, Output};
-use burn::tensor::{Device, Tensor, TensorData};
+use burn::tensor::{DType, Device, Tensor, TensorData};
 use forerun_kernels::KvSpec;
+use forerun_kernels::kv_compact::kv_compact;
 use forerun_kernels::kv_copy::kv_copy;
 use forerun_kernels::kv_write::kv_write;
+use forerun_kernels::step_inputs::SamplingRow;
+use forerun_kernels::verify::{STATUS_TOKEN, STATUS_UNREACHED};
 
 /// H, G, D, B.
 const SHAPES: [(usize, usize, usize, usize); 4] =
@@ -58,6 +61,11 @@ pub(super) fn cases() -> Vec<Case> {
                 ))
             },
         ));
+        for seed in 0..4 {
+            let name = format!("{name} trees {seed}");
+            let case = move |device: &Device| compacted(spec, seed, device);
+            cases.push(Case::against_native("kv_compact", name, 0.0, case));
+        }
         cases.push(Case::against_native("kv_copy", name, 0.0, move |device| {
             let mut plan = StepPlan::of(
                 &[Seq {
@@ -76,6 +84,58 @@ pub(super) fn cases() -> Vec<Case> {
         }));
     }
     cases
+}
+
+/// Compacts random trees, of which random paths were accepted.
+fn compacted(spec: KvSpec, seed: u64, device: &Device) -> Output {
+    let mut random = Random::new(seed);
+    let seqs: Vec<Seq> = (0..5)
+        .map(|_| Seq {
+            num_computed: random.below(40),
+            num_scheduled: 1 + random.below(12),
+        })
+        .collect();
+    let mut plan = StepPlan::of(&seqs, spec.block_size);
+    let mut verdicts = Vec::new();
+    for seq in &seqs {
+        let anchor = plan.sampling.len();
+        let num_drafts = seq.num_scheduled - 1;
+        let mut row = SamplingRow::greedy(0);
+        row.num_drafts = num_drafts as u32;
+        plan.sampling.push(row);
+        verdicts.extend([0, STATUS_TOKEN]);
+        let mut last_reached = anchor;
+        for draft in anchor + 1..=anchor + num_drafts {
+            let parent = anchor + random.below(draft - anchor);
+            let mut row = SamplingRow::greedy(0);
+            row.parent_row = Some(parent as u32);
+            plan.sampling.push(row);
+            let is_reached = parent == last_reached && random.below(4) > 0;
+            if is_reached {
+                last_reached = draft;
+            }
+            verdicts.extend([
+                0,
+                if is_reached {
+                    STATUS_TOKEN
+                } else {
+                    STATUS_UNREACHED
+                },
+            ]);
+        }
+    }
+    let num_rows = plan.sampling.len();
+    plan.logit_rows = (0..num_rows as u32).collect();
+    plan.rows_max = num_rows + 2;
+    // Rows of padding.
+    verdicts.extend([0; 4]);
+    // A group before has other slots, and must not be looked at.
+    plan.group = 1;
+    let spec = KvSpec { group: 1, ..spec };
+    let verdicts = TensorData::new(verdicts, [num_rows + 2, 2]);
+    let verdicts = Tensor::from_data(verdicts, (device, DType::U32));
+    let pool = pool(plan.num_blocks, &spec, device);
+    Output::bits(kv_compact(pool, plan.upload(seed, device), verdicts, spec))
 }
 
 fn pool(num_blocks: usize, spec: &KvSpec, device: &Device) -> Tensor<5> {

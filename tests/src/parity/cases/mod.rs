@@ -6,6 +6,7 @@ mod kv;
 mod norm;
 mod processing;
 mod sampling;
+mod verification;
 mod weights;
 
 use super::Case;
@@ -20,5 +21,6 @@ pub fn all() -> Vec<Case> {
     cases.extend(attention::cases());
     cases.extend(sampling::cases());
     cases.extend(processing::cases());
+    cases.extend(verification::cases());
     cases
 }
