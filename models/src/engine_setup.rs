@@ -7,6 +7,7 @@ use forerun_engine::{
     EngineConfig, KvGroupConfig, PrefixCacheConfig, SchedulingConfig, SpeculationConfig, TokenId,
 };
 
+use crate::draft_model::DraftModelInfo;
 use crate::model::LoadedModel;
 
 impl LoadedModel {
@@ -29,7 +30,7 @@ impl LoadedModel {
             prefix_cache: PrefixCacheConfig::default(),
             scheduling: SchedulingConfig::default(),
             speculation: SpeculationConfig {
-                draft_model: self.draft_model.as_ref().map(|draft| draft.engine_config()),
+                draft_model: (self.draft_model.as_ref()).map(DraftModelInfo::engine_config),
                 layer_skip_cost: self.runner.draft_layers_cost(),
                 ..SpeculationConfig::default()
             },

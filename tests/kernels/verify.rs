@@ -53,14 +53,12 @@ fn goldens() -> File {
 impl Golden {
     /// What draft `i` was drawn from.
     fn draft(&self, i: usize) -> Vec<f64> {
-        match &self.draft_probs {
-            Some(rows) => rows[i].clone(),
-            None => {
-                let mut one_hot = vec![0.0; self.target_probs[0].len()];
-                one_hot[self.draft_tokens[i] as usize] = 1.0;
-                one_hot
-            }
+        if let Some(rows) = &self.draft_probs {
+            return rows[i].clone();
         }
+        let mut one_hot = vec![0.0; self.target_probs[0].len()];
+        one_hot[self.draft_tokens[i] as usize] = 1.0;
+        one_hot
     }
 
     /// How many drafts these numbers accept, and what the token behind them is drawn from.

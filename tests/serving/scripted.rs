@@ -67,7 +67,7 @@ impl Drafter for ScriptedDrafter {
                 let (mut right, mut depth) = (None, 0);
                 for i in 0..num_max {
                     match rest.get(depth) {
-                        Some(&token) if (step + i) % 3 > 0 => {
+                        Some(&token) if !(step + i).is_multiple_of(3) => {
                             right = Some(draft.push(right, token));
                             depth += 1;
                         }

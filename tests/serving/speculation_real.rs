@@ -2,6 +2,11 @@
 //!
 //! Neighbours: `speculation.rs` does the same on tiny models, in every shape.
 
+#![expect(
+    clippy::print_stdout,
+    reason = "how much was accepted is part of what is shown"
+)]
+
 use forerun_engine::{Request, SamplingParams, SpecMethod, SpeculationParams, StopParams, TokenId};
 use forerun_models::devices::DeviceChoice;
 use forerun_models::model::ModelFiles;
@@ -12,11 +17,9 @@ use crate::models::load;
 use crate::run::{Run, run, run_drafted};
 use crate::scripted::{Script, ScriptedDrafter};
 
-const PROMPTS: [&str; 4] = [
+const PROMPTS: [&str; 2] = [
     "def add(a, b):\n    return a + b\n\ndef sub(a, b):\n    return a - b\n\ndef mul(a, b):\n",
-    "The old lighthouse stood at the end of the pier, and every evening the keeper",
     "[{\"id\": 1, \"on\": true}, {\"id\": 2, \"on\": true}, {\"id\": 3, \"on\": true}, {\"id\": 4,",
-    "Monday: rain. Tuesday: rain. Wednesday: sun. Thursday: rain. Friday: rain. Saturday:",
 ];
 
 /// Greedy, and drawn with top-p and penalties.
@@ -37,7 +40,7 @@ fn requests(prompts: &[Vec<TokenId>]) -> Vec<Request> {
             prompt: prompt.clone(),
             sampling,
             stop: StopParams {
-                max_tokens: Some(32),
+                max_tokens: Some(24),
                 ignore_eos: true,
                 ..StopParams::default()
             },

@@ -111,6 +111,10 @@ pub struct StepCapacity {
 }
 
 /// Where each section starts, in words.
+#[expect(
+    clippy::struct_field_names,
+    reason = "fields are called like the arrays of a step"
+)]
 pub(super) struct Offsets {
     pub(super) token_ids: usize,
     pub(super) positions: usize,

@@ -74,16 +74,9 @@ impl Passes {
         decided: Option<(Tensor<2, Int>, Tensor<2, Int>)>,
         format: RowFormat,
     ) -> Result<(), RunnerError> {
-        let read = match decided {
-            Some((verdicts, rows)) => {
-                self.previous = Some(verdicts);
-                Some(PendingRead::start(rows)?)
-            }
-            None => {
-                self.previous = None;
-                None
-            }
-        };
+        let (verdicts, rows) = decided.unzip();
+        self.previous = verdicts;
+        let read = rows.map(PendingRead::start).transpose()?;
         self.in_flight.push_back(SubmittedStep { read, format });
         Ok(())
     }

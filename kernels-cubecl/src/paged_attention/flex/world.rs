@@ -139,6 +139,19 @@ impl World {
         row
     }
 
+    /// The step's tails: bases, offsets, places.
+    fn tails_of(&self, chunks: &[Chunk]) -> (Vec<u32>, Vec<u32>, Vec<u32>) {
+        let (mut bases, mut offsets, mut tails) = (Vec::new(), vec![0], Vec::new());
+        for c in chunks {
+            let (base, places) = &self.tails[c.seq];
+            let base = (*base).min(c.end);
+            bases.push(base as u32);
+            tails.extend_from_slice(&places[..c.end - base]);
+            offsets.push(tails.len() as u32);
+        }
+        (bases, offsets, tails)
+    }
+
     /// Runs the chunks in one call; for each the output rows.
     fn attend(&self, chunks: &[Chunk], run: impl Fn(Inputs<'_>, &mut [f32])) -> Vec<Vec<f32>> {
         let kv = self.spec.kv;
@@ -158,15 +171,7 @@ impl World {
         }
         let row_len = self.tables.iter().map(Vec::len).max().unwrap() + 1;
         let tables: Vec<u32> = chunks.iter().flat_map(|c| self.table(c, row_len)).collect();
-        let mut tail_bases = Vec::new();
-        let (mut tail_offsets, mut tails) = (vec![0], Vec::new());
-        for c in chunks {
-            let (base, places) = &self.tails[c.seq];
-            let base = (*base).min(c.end);
-            tail_bases.push(base as u32);
-            tails.extend_from_slice(&places[..c.end - base]);
-            tail_offsets.push(tails.len() as u32);
-        }
+        let (tail_bases, tail_offsets, tails) = self.tails_of(chunks);
         let capacity = StepCapacity {
             tails: tails.len() + 3,
             tokens: num_tokens + 2,

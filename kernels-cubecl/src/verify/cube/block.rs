@@ -28,17 +28,12 @@ pub(super) fn verify(
 ) {
     let vocab_size = comptime!(blueprint.vocab_size);
     let temperature = tree.temperature(step);
-    // Nothing is known behind a row that is not finite.
-    let mut num_decided = 0usize;
-    for node in 0..tree.num_drafts {
-        if num_decided == node && sampled[(tree.row + node) * 2 + 1] == STATUS_TOKEN {
-            num_decided = node + 1;
-        }
-    }
+    let num_decided = num_decided(tree, sampled);
+    let decided_end = num_decided + 1;
     let mut accepted = 0usize;
     let mut accepted_scale = 1.0f32;
     let mut scale = 1.0f32;
-    for node in 1..num_decided + 1 {
+    for node in 1..decided_end {
         let start = (tree.row + node - 1) * vocab_size;
         let before = Softmax::of(logits, start, temperature, buffers, blueprint);
         let token = tree.token(step, node) as usize;
@@ -86,18 +81,7 @@ pub(super) fn verify(
             blueprint,
         );
         if left <= 0.0f32 && accepted < tree.num_drafts {
-            // Rounding left nothing: any token but the rejected one.
-            let rejected = tree.token(step, accepted + 1) as usize;
-            let start = (tree.row + accepted) * vocab_size;
-            let target = Softmax::of(logits, start, temperature, buffers, blueprint);
-            for i in range_stepped(
-                UNIT_POS as usize,
-                vocab_size,
-                comptime!(blueprint.units as usize),
-            ) {
-                let weight = target.weight(logits, i);
-                residual[tree.row * vocab_size + i] = select(i == rejected, 0.0f32, weight);
-            }
+            without_rejected(tree, accepted, logits, step, residual, buffers, blueprint);
         }
         token = draw_dense(tree, accepted, step, residual, buffers, blueprint);
     }
@@ -108,6 +92,47 @@ pub(super) fn verify(
         }
         verdicts[(tree.row + accepted) * 2] = token;
         verdicts[(tree.row + accepted) * 2 + 1] = select(is_good, STATUS_TOKEN, STATUS_NOT_FINITE);
+    }
+}
+
+/// Drafts that can be decided: nothing is known behind a row that is not finite.
+#[cube]
+fn num_decided(tree: &Tree, sampled: &[u32]) -> usize {
+    let mut num_decided = 0usize;
+    for node in 0..tree.num_drafts {
+        if num_decided == node && sampled[(tree.row + node) * 2 + 1] == STATUS_TOKEN {
+            num_decided = node + 1;
+        }
+    }
+    num_decided
+}
+
+/// Where rounding left nothing: any token behind a node but the rejected one.
+#[cube]
+#[expect(
+    clippy::too_many_arguments,
+    reason = "a kernel's buffers cannot be put into a struct"
+)]
+fn without_rejected(
+    tree: &Tree,
+    node: usize,
+    logits: &[f32],
+    step: &[u32],
+    residual: &mut [f32],
+    buffers: &mut Buffers,
+    #[comptime] blueprint: Blueprint,
+) {
+    let vocab_size = comptime!(blueprint.vocab_size);
+    let rejected = tree.token(step, node + 1) as usize;
+    let start = (tree.row + node) * vocab_size;
+    let target = Softmax::of(logits, start, tree.temperature(step), buffers, blueprint);
+    for i in range_stepped(
+        UNIT_POS as usize,
+        vocab_size,
+        comptime!(blueprint.units as usize),
+    ) {
+        let weight = target.weight(logits, i);
+        residual[tree.row * vocab_size + i] = select(i == rejected, 0.0f32, weight);
     }
 }
 

@@ -181,7 +181,7 @@ fn walk(tree: &Tree, sampled: &[u32], step: &[u32], verdicts: &mut [u32]) {
         verdicts[row * 2 + 1] = status;
         let mut next = 0usize;
         if status == STATUS_TOKEN {
-            for child in at + 1..tree.num_drafts + 1 {
+            for child in at + 1..tree.num_nodes() {
                 let is_it = next == 0 && tree.is_child(step, at, child);
                 if is_it && tree.token(step, child) == token {
                     next = child;

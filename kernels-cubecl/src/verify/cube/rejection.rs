@@ -32,7 +32,7 @@ pub(super) fn verify(
         buffers.state[state::GOING] = 1u32;
     }
     sync_cube();
-    for _ in 0..tree.num_drafts + 1 {
+    for _ in 0..tree.num_nodes() {
         if buffers.state[state::GOING] == 1u32 {
             let at = buffers.state[state::AT] as usize;
             let row = tree.row + at;
@@ -93,39 +93,20 @@ fn decide(
     let temperature = tree.temperature(step);
     let start = (tree.row + at) * vocab_size;
     let target = Softmax::of(logits, start, temperature, buffers, blueprint);
-    // The first drawn child; its siblings were drawn from the same distribution.
-    let mut drawn = 0usize;
-    for child in at + 1..tree.num_drafts + 1 {
-        if drawn == 0 && tree.is_child(step, at, child) && tree.is_drawn(step, child) {
-            drawn = child;
-        }
-    }
+    let drawn = first_drawn(tree, at, step);
     let is_dense = drawn > 0;
-    let mut draft_start = 0usize;
-    let mut draft_maximum = 0.0f32;
-    let mut draft_mass = 1.0f32;
     let own = tree.row * vocab_size;
     let mut mass = target.mass;
     if is_dense {
-        let row = tree.word(step, drawn, word::DRAFT_ROW) as usize;
-        draft_start = row * vocab_size;
-        let softmax = Softmax::of(draft_logits, draft_start, temperature, buffers, blueprint);
-        draft_maximum = softmax.maximum;
-        draft_mass = softmax.mass;
         for i in range_stepped(UNIT_POS as usize, vocab_size, stride) {
             residual[own + i] = target.weight(logits, i) / target.mass;
         }
         mass = 1.0f32;
     }
-    let draft = Softmax {
-        start: draft_start,
-        temperature,
-        maximum: draft_maximum,
-        mass: draft_mass,
-    };
-    let mut draft_left = draft_mass;
+    let draft = draft_softmax(tree, drawn, draft_logits, step, buffers, blueprint);
+    let mut draft_left = draft.mass;
     let mut number = 0u32;
-    for child in at + 1..tree.num_drafts + 1 {
+    for child in at + 1..tree.num_nodes() {
         if buffers.state[state::ACCEPTED] == 0u32 && tree.is_child(step, at, child) {
             let token = tree.token(step, child) as usize;
             let mut weight = target.weight(logits, token);
@@ -144,21 +125,20 @@ fn decide(
                 }
                 sync_cube();
             } else if is_drawn {
-                let mut sum = 0.0f32;
-                for i in range_stepped(UNIT_POS as usize, vocab_size, stride) {
-                    let q = sibling_weight(tree, at, child, i, &draft, draft_logits, step);
-                    sum += max(residual[own + i] / mass - q / draft_left, 0.0f32);
-                }
-                let sum = cube_sum(sum, &mut buffers.scratch, comptime!(blueprint.units));
-                let is_left = sum > 0.0f32;
-                for i in range_stepped(UNIT_POS as usize, vocab_size, stride) {
-                    let q = sibling_weight(tree, at, child, i, &draft, draft_logits, step);
-                    let p = residual[own + i];
-                    let kept = select(i == token, 0.0f32, p);
-                    let rest = max(p / mass - q / draft_left, 0.0f32);
-                    residual[own + i] = select(is_left, rest, kept);
-                }
-                mass = select(is_left, sum, mass - weight);
+                let sum = subtract(
+                    tree,
+                    at,
+                    child,
+                    mass,
+                    draft_left,
+                    &draft,
+                    draft_logits,
+                    step,
+                    residual,
+                    buffers,
+                    blueprint,
+                );
+                mass = select(sum > 0.0f32, sum, mass - weight);
                 draft_left -= draft_weight;
             } else {
                 mass -= weight;
@@ -177,6 +157,88 @@ fn decide(
         }
     }
     drawn_token
+}
+
+/// The first drawn child of a node, or 0; its siblings were drawn from the same distribution.
+#[cube]
+fn first_drawn(tree: &Tree, at: usize, step: &[u32]) -> usize {
+    let mut drawn = 0usize;
+    for child in at + 1..tree.num_nodes() {
+        if drawn == 0 && tree.is_child(step, at, child) && tree.is_drawn(step, child) {
+            drawn = child;
+        }
+    }
+    drawn
+}
+
+/// What a drawn child came from; means nothing without one.
+#[cube]
+fn draft_softmax(
+    tree: &Tree,
+    drawn: usize,
+    draft_logits: &[f32],
+    step: &[u32],
+    buffers: &mut Buffers,
+    #[comptime] blueprint: Blueprint,
+) -> Softmax {
+    let temperature = tree.temperature(step);
+    let mut start = 0usize;
+    let mut maximum = 0.0f32;
+    let mut mass = 1.0f32;
+    if drawn > 0 {
+        let row = tree.word(step, drawn, word::DRAFT_ROW) as usize;
+        start = row * comptime!(blueprint.vocab_size);
+        let softmax = Softmax::of(draft_logits, start, temperature, buffers, blueprint);
+        maximum = softmax.maximum;
+        mass = softmax.mass;
+    }
+    Softmax {
+        start,
+        temperature,
+        maximum,
+        mass,
+    }
+}
+
+/// Takes the draft distribution out of the residual after a drawn child was rejected; the sum of what
+/// is left. Where that is nothing the residual only loses the child's token.
+#[cube]
+#[expect(
+    clippy::too_many_arguments,
+    reason = "a kernel's buffers cannot be put into a struct"
+)]
+fn subtract(
+    tree: &Tree,
+    at: usize,
+    child: usize,
+    mass: f32,
+    draft_left: f32,
+    draft: &Softmax,
+    draft_logits: &[f32],
+    step: &[u32],
+    residual: &mut [f32],
+    buffers: &mut Buffers,
+    #[comptime] blueprint: Blueprint,
+) -> f32 {
+    let vocab_size = comptime!(blueprint.vocab_size);
+    let stride = comptime!(blueprint.units as usize);
+    let own = tree.row * vocab_size;
+    let token = tree.token(step, child) as usize;
+    let mut sum = 0.0f32;
+    for i in range_stepped(UNIT_POS as usize, vocab_size, stride) {
+        let q = sibling_weight(tree, at, child, i, draft, draft_logits, step);
+        sum += max(residual[own + i] / mass - q / draft_left, 0.0f32);
+    }
+    let sum = cube_sum(sum, &mut buffers.scratch, comptime!(blueprint.units));
+    let is_left = sum > 0.0f32;
+    for i in range_stepped(UNIT_POS as usize, vocab_size, stride) {
+        let q = sibling_weight(tree, at, child, i, draft, draft_logits, step);
+        let p = residual[own + i];
+        let kept = select(i == token, 0.0f32, p);
+        let rest = max(p / mass - q / draft_left, 0.0f32);
+        residual[own + i] = select(is_left, rest, kept);
+    }
+    sum
 }
 
 /// Weight of a token in the draft distribution without the siblings that were tried before `child`.
@@ -228,7 +290,7 @@ fn draw_plain(
     ) {
         let logit = logits[target.start + i];
         let mut is_left = is_finite(logit);
-        for child in at + 1..tree.num_drafts + 1 {
+        for child in at + 1..tree.num_nodes() {
             if tree.is_child(step, at, child) && tree.token(step, child) == i as u32 {
                 is_left = false;
             }

@@ -62,6 +62,11 @@ impl Tree {
         step[self.sampling + (self.row + node) * SAMPLING_WORDS + which]
     }
 
+    /// The anchor and all drafts.
+    pub(super) fn num_nodes(&self) -> usize {
+        self.num_drafts + 1
+    }
+
     pub(super) fn temperature(&self, step: &[u32]) -> f32 {
         min(
             f32::from_bits(self.word(step, 0usize, word::TEMPERATURE)),

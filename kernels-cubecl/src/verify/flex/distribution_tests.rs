@@ -204,7 +204,7 @@ fn chain(draft: &mut Draft<'_>, kinds: &[bool]) {
 fn chains_by_rejection_change_nothing() {
     let rule = Verification::Rejection;
     check("deterministic chain", rule, &|draft| {
-        chain(draft, &[false; 3])
+        chain(draft, &[false; 3]);
     });
     check("drawn chain", rule, &|draft| chain(draft, &[true; 3]));
 }
@@ -234,10 +234,10 @@ fn trees_by_rejection_change_nothing() {
 fn blocks_change_nothing() {
     let rule = Verification::Block;
     check("block, deterministic", rule, &|draft| {
-        chain(draft, &[false; 3])
+        chain(draft, &[false; 3]);
     });
     check("block, drawn", rule, &|draft| chain(draft, &[true; 3]));
     check("block, both", rule, &|draft| {
-        chain(draft, &[true, false, true])
+        chain(draft, &[true, false, true]);
     });
 }

@@ -199,8 +199,8 @@ impl Walk<'_> {
                 (accepted, accepted_scale) = (node, scale);
             }
         }
-        for node in 0..accepted {
-            verdicts[node] = [self.token(node + 1), STATUS_TOKEN];
+        for (node, verdict) in verdicts[..accepted].iter_mut().enumerate() {
+            *verdict = [self.token(node + 1), STATUS_TOKEN];
         }
         if !is_finite(&accepted) {
             verdicts[accepted] = [0, STATUS_NOT_FINITE];

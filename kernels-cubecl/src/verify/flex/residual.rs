@@ -149,13 +149,10 @@ impl<'a> Residual<'a> {
 
     /// `max(scale * p - weights, 0)`; p without `token` where nothing is left of it.
     pub(super) fn subtract_weights(&mut self, scale: f64, weights: &[f32], token: u32) {
-        let mass = match self.mass {
-            Some(mass) => mass,
-            None => {
-                self.target.write(self.dense);
-                1.0
-            }
-        };
+        let mass = self.mass.unwrap_or_else(|| {
+            self.target.write(self.dense);
+            1.0
+        });
         let scale = (scale / mass) as f32;
         let pairs = || self.dense.iter().zip(weights);
         let left: f64 = pairs()
