@@ -134,6 +134,7 @@ fn batch(start: usize, num_tokens: usize, rows: Rows) -> StepBatch {
             seq: SeqId(0),
             generation: Generation(0),
             request: RequestId(0),
+            planned: 0,
         }],
         token_ids: positions
             .clone()
