@@ -49,7 +49,8 @@ pub(crate) struct BatchArgs {
     /// and until the longest length for chats.
     #[arg(long, value_name = "TOKENS")]
     pub(crate) max_tokens: Option<u32>,
-    /// Seed from which lines that give none get theirs. Default: a new one each run.
+    /// Seed from which lines that give none get theirs: the same answers in every run. Default: a
+    /// new one each run.
     #[arg(long)]
     pub(crate) seed: Option<u64>,
     /// Print statistics at the end: `table`, `json`, or the name of a file that gets the JSON.

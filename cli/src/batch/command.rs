@@ -62,7 +62,11 @@ fn run_to(
             answered.len()
         );
     }
-    let (speculation, notes) = Settings::of(&args.speculation)?;
+    let (mut speculation, notes) = Settings::of(&args.speculation)?;
+    if args.seed.is_some() {
+        // Each line's seed follows from this one: what it says is to be the same in every run.
+        speculation.prefer_shared_noise();
+    }
     session::show_notes(&notes, args.messages.into());
     let session = Session::open_with(&args.model, &speculation, args.messages.into())?;
     let num_seqs_max = args.scheduling.max_num_seqs;

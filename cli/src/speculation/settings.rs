@@ -207,6 +207,11 @@ impl Settings {
         self.method == Some(SpecMethod::LayerSkip)
     }
 
+    /// Makes [`Verification::SharedNoise`] the default for requests without a seed of their own.
+    pub(crate) fn prefer_shared_noise(&mut self) {
+        self.verification.get_or_insert(Verification::SharedNoise);
+    }
+
     /// What a request gets that says nothing else.
     pub(crate) fn params(&self, has_seed: bool) -> SpeculationParams {
         SpeculationParams {

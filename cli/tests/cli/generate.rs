@@ -64,6 +64,7 @@ fn the_json_object_has_the_documented_fields() {
             "model",
             "outputs",
             "prompt_token_ids",
+            "speculation",
             "timing",
             "usage"
         ]

@@ -9,7 +9,11 @@ use crate::{fixture, forerun, generate, ids, json, text};
 const PROMPT: &str = "one two three one two three one two";
 
 fn report(args: &[&str]) -> Value {
-    let common = ["--output", "json", "--quiet", "-n", "40", "--ignore-eos"];
+    answer(&[&["-n", "40", "--ignore-eos"], args].concat())
+}
+
+fn answer(args: &[&str]) -> Value {
+    let common = ["--output", "json", "--quiet"];
     json(&generate(
         "tiny/llama",
         &[&common, args, &[PROMPT]].concat(),
@@ -77,6 +81,8 @@ fn a_json_schema_is_kept_with_drafts_and_tokens_are_the_same() {
     for sampling in [["-t", "0"], ["-t", "0.8"]] {
         let with = |method: &str| {
             let form = [
+                "-n",
+                "200",
                 "--json-schema",
                 schema,
                 "--seed",
@@ -84,7 +90,7 @@ fn a_json_schema_is_kept_with_drafts_and_tokens_are_the_same() {
                 "--spec-method",
                 method,
             ];
-            report(&[&sampling[..], &form].concat())
+            answer(&[&sampling[..], &form].concat())
         };
         let plain = with("none");
         let answer = plain["outputs"][0]["text"].as_str().expect("a text");

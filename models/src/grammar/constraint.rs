@@ -83,6 +83,17 @@ impl Grammar for TokenConstraint {
         self.is_finished
     }
 
+    /// Bytes that must come, cut into the longest tokens: that is how a tokenizer cuts them more often
+    /// than not, while masks leave a choice among their beginnings.
+    fn forced(&self, num_tokens_max: usize, _mask_words: usize) -> Vec<TokenId> {
+        if self.is_finished || num_tokens_max == 0 {
+            return Vec::new();
+        }
+        // A clone shares what the lexer found; the text is not advanced.
+        let bytes = self.matcher.clone().compute_ff_bytes();
+        self.vocabulary.longest_tokens(&bytes, num_tokens_max)
+    }
+
     fn fork(&self) -> Box<dyn Grammar> {
         Box::new(self.clone())
     }

@@ -100,6 +100,15 @@ impl TokenVocabulary {
         }
     }
 
+    /// Bytes as the longest tokens that begin them, at most `num_tokens_max`. The last one is left out:
+    /// more bytes may make it longer.
+    pub(super) fn longest_tokens(&self, bytes: &[u8], num_tokens_max: usize) -> Vec<TokenId> {
+        let mut tokens = self.trie.greedy_tokenize(bytes);
+        tokens.pop();
+        tokens.truncate(num_tokens_max);
+        tokens.into_iter().map(TokenId).collect()
+    }
+
     /// The end tokens.
     pub(super) fn ends(&self) -> &[u32] {
         &self.ends
