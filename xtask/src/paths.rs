@@ -1,7 +1,7 @@
 //! The folders that the tasks work in.
 
 use std::env;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use anyhow::{Context, Result};
 
@@ -18,7 +18,10 @@ pub(crate) struct Paths {
 
 impl Paths {
     pub(crate) fn find() -> Result<Self> {
-        let manifest_dir = Path::new(env!("CARGO_MANIFEST_DIR"));
+        // As cargo says it for this run: the binary may have been built in another checkout that
+        // shares the target folder.
+        let manifest_dir = env::var_os("CARGO_MANIFEST_DIR")
+            .map_or_else(|| PathBuf::from(env!("CARGO_MANIFEST_DIR")), PathBuf::from);
         let root = manifest_dir
             .parent()
             .context("xtask has a parent folder")?

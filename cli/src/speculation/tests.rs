@@ -58,7 +58,7 @@ fn what_means_nothing_is_noted_and_what_is_unknown_is_refused() {
         "{notes:?}"
     );
     let cases = [
-        (r#"{"metod": "ngram"}"#, "valid keys are method, model"),
+        (r#"{"drafter": "ngram"}"#, "valid keys are method, model"),
         (r#"{"method": "eagle3"}"#, "valid methods are none, ngram"),
         (r#"{"num_speculative_tokens": 1000}"#, "from 0 to 64"),
         (

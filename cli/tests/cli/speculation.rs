@@ -139,7 +139,7 @@ fn lines_of_a_batch_choose_for_themselves() {
             "ngram",
             ", \"speculation\": {\"method\": \"ngram\", \"num_tokens\": 3, \"task\": \"code\"}",
         ),
-        line("wrong", ", \"speculation\": {\"methd\": \"ngram\"}"),
+        line("wrong", ", \"speculation\": {\"drafter\": \"ngram\"}"),
     ];
     fs::write(&input, lines.concat()).expect("the input can be written");
     let model = fixture("tiny/llama");
@@ -172,7 +172,7 @@ fn lines_of_a_batch_choose_for_themselves() {
     assert_eq!(body("off")["speculation"]["method"], "none");
     let error = answer("wrong").to_string();
     assert!(
-        error.contains("speculation.methd") && error.contains("valid keys"),
+        error.contains("speculation.drafter") && error.contains("valid keys"),
         "{error}"
     );
 }

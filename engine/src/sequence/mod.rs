@@ -3,6 +3,7 @@
 //! Neighbours: lives in `sequence_store.rs`; `scheduler.rs` asks how much it has to run;
 //! `step_batch/` reads its tokens and tables; `commit.rs` gives it verdicts.
 
+mod ending;
 mod integrity;
 mod parts;
 
@@ -15,10 +16,11 @@ use crate::spec::{DrafterId, Shadow};
 use crate::stop::StopConditions;
 use crate::token_counts::TokenCounts;
 use crate::{
-    BlockTable, DraftTree, Events, FailureCause, FinishReason, Generation, Grammar, HashChain,
-    LogprobsParams, RequestId, SamplingParams, SeqId, StopCause, TokenId, Verification, Vocabulary,
+    BlockTable, DraftTree, Events, FinishReason, Generation, Grammar, HashChain, LogprobsParams,
+    RequestId, SamplingParams, SeqId, TokenId, Verification, Vocabulary,
 };
 
+use self::ending::end_reason;
 pub(crate) use parts::{SequenceName, SequenceParts};
 
 /// Prompt and generated tokens, how far they are computed, and where their keys and values lie.
@@ -325,19 +327,6 @@ impl Sequence {
         }
     }
 
-    /// Why the sequence would end with `token`, if it would: [`Self::commit`] without doing it.
-    pub(crate) fn reason_to_end_with<V: Vocabulary + ?Sized>(
-        &self,
-        token: TokenId,
-        vocabulary: &V,
-    ) -> Option<FinishReason> {
-        let mut grammar = self.grammar.as_ref().map(|grammar| grammar.fork());
-        let mut stop = self.stop.clone();
-        let num_tokens = self.tokens.len() + 1;
-        let stopped = stop.push(token, num_tokens, vocabulary, &mut Vec::new());
-        end_reason(grammar.as_mut(), token, stopped)
-    }
-
     /// Most tokens it can generate.
     pub(crate) fn num_output_max(&self) -> usize {
         self.stop.num_tokens_max() - self.num_prompt
@@ -377,26 +366,6 @@ impl Sequence {
         self.placeholder_row = None;
         self.draft.clear();
         self.num_drafts_in_flight = 0;
-    }
-}
-
-/// Why a sequence ends with `token`, which its grammar takes now, if it does. `stopped` is what the
-/// stop conditions say.
-fn end_reason(
-    grammar: Option<&mut Box<dyn Grammar>>,
-    token: TokenId,
-    stopped: Option<FinishReason>,
-) -> Option<FinishReason> {
-    let Some(grammar) = grammar else {
-        return stopped;
-    };
-    match grammar.accept(token) {
-        Err(error) => Some(FinishReason::Error(FailureCause::Grammar(error.message))),
-        // A text that is complete did not run out of length.
-        Ok(()) if grammar.is_finished() => stopped
-            .filter(|reason| *reason != FinishReason::Length)
-            .or(Some(FinishReason::Stop(StopCause::Grammar))),
-        Ok(()) => stopped,
     }
 }
 

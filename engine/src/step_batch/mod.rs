@@ -63,7 +63,7 @@ pub struct StepBatch {
     /// One per KV group.
     pub groups: Vec<GroupBatch>,
     /// Rows of drafts behind which the grammar cannot go on: whoever reaches one ends there.
-    pub(crate) dead_ends: Vec<(u32, GrammarError)>,
+    pub dead_ends: Vec<(u32, GrammarError)>,
     /// In a draft pass: the executor keeps the distributions of its rows until the step is verified.
     pub keeps_distributions: bool,
 }

@@ -3,21 +3,22 @@
 //! Neighbours: `kv_pool.rs` holds what it computed, `batch_checks.rs` what arrays promise,
 //! `fake_model.rs` the arithmetic, `faults.rs` what goes wrong.
 
+mod drafts;
+mod rows;
+
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use forerun_engine::{
     DraftSource, EngineConfig, Executor, ExecutorError, FailureScope, LogprobsKind, RequestId,
-    RowPurpose, SamplingParams, SamplingRow, SeqId, StepBatch, StepOutput, TokenId, Verdict,
+    RowPurpose, SeqId, StepBatch, StepOutput, TokenId, Verdict,
 };
 
+use self::rows::{Row, damaged, params_of, push, walk_drafts};
 use crate::batch_checks;
-use crate::fake_model::{Chain, Counts, Scores, choose, mix, nan_token, raw_logits, scores};
+use crate::fake_model::{Chain, Counts, choose, nan_token, raw_logits, scores};
 use crate::faults::{Canary, Fault};
 use crate::kv_pool::KvPool;
 use crate::trace::Trace;
-
-/// A verdict with the log-probabilities asked for.
-type Row = (Verdict, Option<Scores>);
 
 /// A step that was submitted.
 struct Pending {
@@ -204,54 +205,6 @@ impl FakeExecutor {
         }
     }
 
-    /// Tokens of a draft pass, those that the pass before decides filled in.
-    fn draft_ids(&self, batch: &StepBatch) -> Vec<u32> {
-        let mut ids = batch.token_ids.clone();
-        for carried in &batch.carried {
-            let token = self.previous_drafts[carried.row as usize];
-            ids[carried.token as usize] = token.unwrap_or(u32::MAX - 1);
-        }
-        ids
-    }
-
-    fn draft_pass(&mut self, batch: &StepBatch) -> Vec<Verdict> {
-        batch_checks::check_pass(&self.draft_config, &self.draft_pool, batch);
-        let (ids, tenants) = (self.draft_ids(batch), self.tenants_of(batch));
-        self.draft_pool.copy_blocks(batch);
-        self.draft_pool.write(batch, &ids, &tenants);
-        self.draft_pool.check_visible(batch, &tenants);
-        self.draft_pool.check_tokens(batch, &self.committed);
-        self.guesses(&self.draft_pool, batch, &ids)
-    }
-
-    fn layer_pass(&mut self, batch: &StepBatch) -> Vec<Verdict> {
-        batch_checks::check_pass(&self.config, &self.pool, batch);
-        let (ids, tenants) = (self.draft_ids(batch), self.tenants_of(batch));
-        self.pool.write(batch, &ids, &tenants);
-        let rows = self.guesses(&self.pool, batch, &ids);
-        self.pool.mark_partial(batch);
-        rows
-    }
-
-    /// Often what the target will say.
-    fn guesses(&self, pool: &KvPool, batch: &StepBatch, ids: &[u32]) -> Vec<Verdict> {
-        let guess = |row: usize| {
-            let token = batch.logit_rows[row] as usize;
-            let hash = pool.attend(
-                batch,
-                batch.seq_of_token[token] as usize,
-                batch.positions[token],
-                |entry| entry.state,
-            );
-            if mix(hash, 77).is_multiple_of(4) {
-                let any = mix(hash, 78) % (self.config.vocab_size as u64);
-                return Verdict::Token(TokenId(any as u32));
-            }
-            self.row_of_hash(batch, row, ids, hash, &|_| None).0
-        };
-        (0..batch.num_logit_rows()).map(guess).collect()
-    }
-
     fn row(
         &self,
         batch: &StepBatch,
@@ -330,70 +283,6 @@ impl FakeExecutor {
             self.pool.poison_copies(batch);
         }
         self.pool.poison_writes(batch);
-    }
-}
-
-/// Follows the verdicts along each draft. Rows that are not on the way become unreached. Returns the
-/// tokens of each anchor and of the accepted drafts behind it.
-fn walk_drafts(batch: &StepBatch, rows: &mut [Row]) -> Vec<(usize, Vec<usize>)> {
-    let mut accepted = Vec::new();
-    for anchor in 0..rows.len() {
-        let drafts = anchor + 1..anchor + 1 + batch.sampling[anchor].num_drafts as usize;
-        let mut path = vec![anchor];
-        for row in drafts.clone() {
-            let last = path[path.len() - 1];
-            let token = TokenId(batch.token_ids[batch.logit_rows[row] as usize]);
-            let is_behind = batch.sampling[row].parent_row == Some(last as u32);
-            if is_behind && rows[last].0 == Verdict::Token(token) {
-                path.push(row);
-            }
-        }
-        for row in drafts {
-            if !path.contains(&row) {
-                rows[row] = (Verdict::Unreached, None);
-            }
-        }
-        let token = |row: &usize| batch.logit_rows[*row] as usize;
-        accepted.push((token(&anchor), path[1..].iter().map(token).collect()));
-    }
-    accepted
-}
-
-/// The numbers of a row, as the model's chain takes them.
-fn params_of(row: &SamplingRow) -> SamplingParams {
-    SamplingParams {
-        temperature: row.temperature,
-        seed: row.seed,
-        top_k: row.top_k,
-        top_p: row.top_p,
-        min_p: row.min_p,
-        typical_p: row.typical_p,
-        repetition_penalty: row.repetition_penalty,
-        presence_penalty: row.presence_penalty,
-        frequency_penalty: row.frequency_penalty,
-        logit_bias: Vec::new(),
-    }
-}
-
-/// A verdict with the fault of its step. All rows of a sequence share one.
-fn damaged(verdict: Row, batch: &StepBatch, row: usize, fault: Option<&Fault>) -> Row {
-    let seq = u64::from(batch.logit_seqs[row]);
-    let is_hit = |seed: &u64| mix(*seed, seq).is_multiple_of(3);
-    match fault {
-        Some(Fault::NotFinite(seed)) if is_hit(seed) => (Verdict::NotFinite, None),
-        Some(Fault::NoSuchToken(seed)) if is_hit(seed) && batch.sampling[row].target.is_none() => {
-            (Verdict::Token(TokenId(1 << 20)), verdict.1)
-        }
-        _ => verdict,
-    }
-}
-
-fn push(output: &mut StepOutput, (verdict, scores): Row) {
-    match scores {
-        Some(scores) => {
-            output.push_with_logprobs(verdict, scores.chosen, scores.rank, scores.top);
-        }
-        None => output.push(verdict),
     }
 }
 
